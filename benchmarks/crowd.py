@@ -16,7 +16,7 @@ import nacre
 from benchmarks import measure
 from benchmarks.rows import Row, at_least, plain, shown
 from benchmarks.scene import Scene, words
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 _KEY = "bench:crowd"
 _ALONE = 400
@@ -31,13 +31,13 @@ class Flushes:
         self.count = 0
 
     def __enter__(self) -> Self:
-        flush = Ops.fdatasync
+        flush = System.fdatasync
 
         def counted(fd: int) -> None:
             self.count += 1
             flush(fd)
 
-        self._patch = patch.object(Ops, "fdatasync", staticmethod(counted))
+        self._patch = patch.object(System, "fdatasync", staticmethod(counted))
         self._patch.start()
         return self
 

@@ -13,7 +13,7 @@ from benchmarks import measure
 from benchmarks.rows import Row, at_most, micros, plain, shown
 from benchmarks.scene import LONG, Scene, logs
 from nacre.history.session_state import RULES
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 
 _MEGABYTE = 1 << 20
 
@@ -112,7 +112,7 @@ def _list_afresh(store: Path) -> int:
 
 
 def _without_index(store: Path) -> nacre.Sessions:
-    return nacre.Sessions(Files(str(store), rules=RULES))
+    return nacre.Sessions(FileStore(str(store), rules=RULES))
 
 
 def _peak(program: str, *arguments: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import nacre
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from nacre.testing import Disk
 from nacre.testing.faults import WouldBlockForever
 from tests.simulated import store
@@ -18,7 +18,7 @@ class Interrupted:
     """The system calls of a process on a simulated disk; `rival` acts before call number `at`, counted from `arm`."""
 
     def __init__(self, disk: Disk) -> None:
-        self._ops = disk.process()
+        self._system = disk.process()
         self._at = 0
         self._rival: Callable[[], object] | None = None
         self.calls = 0
@@ -27,7 +27,7 @@ class Interrupted:
         self.calls, self._at, self._rival = 0, at, rival
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._ops, name)
+        method = getattr(self._system, name)
         if name in _NO_CALLS:
             return method
 
@@ -43,7 +43,7 @@ class Interrupted:
 def interrupted(disk: Disk) -> tuple[nacre.Sessions, Interrupted]:
     """A store that is opened by a process which can be interrupted."""
     process = Interrupted(disk)
-    return nacre.Sessions(store(cast("Ops", process))), process
+    return nacre.Sessions(store(cast("System", process))), process
 
 
 class Rival:

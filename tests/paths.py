@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from nacre.storage.file_names import stem
-from nacre.storage.paths import Place
+from nacre.storage.paths import SessionPaths
 
 
 def log_of(root: str | os.PathLike[str], key: str) -> Path:
@@ -16,4 +16,4 @@ def log_of(root: str | os.PathLike[str], key: str) -> Path:
     """
     folder, name = Path(root) / "sessions", stem(key)
     found = [*folder.glob(f"{name}~*.jsonl"), *folder.glob(f"{name}.jsonl")]
-    return found[0] if found else Path(Place.of(os.fspath(root), key).log)
+    return found[0] if found else Path(SessionPaths.of(os.fspath(root), key).log)

@@ -8,19 +8,21 @@ from typing import Any, Never
 
 import nacre
 from nacre.history.session_state import RULES
-from nacre.storage.file_store import Durability, Files
-from nacre.storage.paths import Place
-from nacre.storage.system import Ops
+from nacre.storage.file_store import Durability, FileStore
+from nacre.storage.paths import SessionPaths
+from nacre.storage.system import System
 from nacre.testing import Disk, Fault, Process, images
 from tests.paths import log_of
 
 ROOT = "/store"
 LOG = str(log_of(ROOT, "k"))
-SCRATCH = Place.of(ROOT, "k").scratch
+SCRATCH = SessionPaths.of(ROOT, "k").scratch
 
 
-def store(ops: Ops, *, durability: Durability = "commit", max_open: int = 2, marks: bool = False) -> Files:
-    return Files(ROOT, rules=RULES, ops=ops, durability=durability, compact_at=1, max_open=max_open, marks=marks)
+def store(system: System, *, durability: Durability = "commit", max_open: int = 2, marks: bool = False) -> FileStore:
+    return FileStore(
+        ROOT, rules=RULES, system=system, durability=durability, compact_at=1, max_open=max_open, marks=marks
+    )
 
 
 def opened(disk: Disk, *, durability: Durability = "commit", max_open: int = 2, marks: bool = False) -> nacre.Sessions:

@@ -17,7 +17,7 @@ from nacre import Conflict, InvalidKey, SessionBusy, SessionNotFound, Sessions, 
 from nacre.entries import Hit, Page
 from nacre.history import alias_table
 from nacre.history.session_state import RULES
-from nacre.storage.file_store import Durability, Files
+from nacre.storage.file_store import Durability, FileStore
 from nacre.testing import Disk, Fault, Killed, images
 from nacre.testing.faults import Mode
 from tests.paths import log_of
@@ -67,7 +67,7 @@ def test_names_are_read_on_from_where_they_were_read(sessions: Sessions) -> None
 
 
 def test_names_that_were_moved_out_of_the_log_are_read(tmp_path: Path) -> None:
-    store = Files(str(tmp_path), rules=RULES, compact_at=1)
+    store = FileStore(str(tmp_path), rules=RULES, compact_at=1)
     with Sessions(store) as sessions, nacre.open(tmp_path) as other:
         sessions.add_message("one", "user", "hello")
         sessions.add_alias("one", "uno")
@@ -286,7 +286,7 @@ def test_a_deleted_session_is_not_found_though_its_names_cannot_be_erased(tmp_pa
     log.unlink()
     log.mkdir()
     index = NoIndex()
-    with Sessions(Files(str(tmp_path), rules=RULES), index=lambda: index) as sessions:
+    with Sessions(FileStore(str(tmp_path), rules=RULES), index=lambda: index) as sessions:
         with pytest.raises(StoreError):
             sessions.delete("one")
         assert index.gone == ["one"]

@@ -21,9 +21,9 @@ from nacre.entries import (
     Record,
     ToolCall,
     describe_quarantine,
+    encode_message,
     message_of,
     plain,
-    say,
 )
 from nacre.errors import InvalidMessage
 
@@ -104,7 +104,7 @@ class Nowhere(tzinfo):
 
 
 def decoded(message: Message) -> Message:
-    return msgspec.json.decode(say(message).raw, type=Message)
+    return msgspec.json.decode(encode_message(message).raw, type=Message)
 
 
 def nested(depth: int) -> list[Any]:
@@ -180,8 +180,8 @@ def test_a_time_may_be_given_as_iso_text() -> None:
 
 
 def test_only_what_was_given_is_written() -> None:
-    assert bytes(say(Message(role="user", content="hi")).raw) == b'{"role":"user","content":"hi"}'
-    assert bytes(say(Message(role="user")).raw) == b'{"role":"user"}'
+    assert bytes(encode_message(Message(role="user", content="hi")).raw) == b'{"role":"user","content":"hi"}'
+    assert bytes(encode_message(Message(role="user")).raw) == b'{"role":"user"}'
 
 
 def test_lists_of_calls_and_media_become_tuples() -> None:
@@ -256,7 +256,7 @@ def test_two_messages_do_not_share_their_extra() -> None:
 )
 def test_a_mapping_that_cannot_be_stored_is_refused(mapping: Any, reason: str) -> None:
     with pytest.raises(InvalidMessage, match=reason):
-        say(mapping)
+        encode_message(mapping)
 
 
 @pytest.mark.parametrize(
@@ -276,14 +276,14 @@ def test_a_mapping_that_cannot_be_stored_is_refused(mapping: Any, reason: str) -
 )
 def test_a_message_that_cannot_be_stored_is_refused(message: Message) -> None:
     with pytest.raises(InvalidMessage):
-        say(message)
+        encode_message(message)
 
 
 def test_a_list_that_holds_itself_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(InvalidMessage, match="nested more than 100 levels deep"):
-        say(Message(role="user", content=endless))
+        encode_message(Message(role="user", content=endless))
 
 
 def test_nesting_of_less_than_a_hundred_is_kept() -> None:
@@ -318,8 +318,8 @@ def test_lone_surrogates_become_the_replacement_character(given_text: str, kept:
 
 
 def test_what_lost_a_surrogate_is_marked() -> None:
-    assert say(Message(role="user", content="\ud800")).lossy
-    assert not say(Message(role="user", content="\ufffd 🦪")).lossy
+    assert encode_message(Message(role="user", content="\ud800")).lossy
+    assert not encode_message(Message(role="user", content="\ufffd 🦪")).lossy
 
 
 def test_a_message_with_a_lone_surrogate_keeps_everything_else() -> None:

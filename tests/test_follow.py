@@ -16,8 +16,8 @@ import pytest
 import nacre
 from nacre.entries import Load
 from nacre.history.session_state import RULES
-from nacre.storage.file_store import Files
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 from nacre.storage.watch import Watch
 from tests.damage.lines import conversation
 from tests.paths import log_of
@@ -30,7 +30,7 @@ def contents(entries: Iterator[nacre.Entry], count: int) -> list[object]:
     return list(islice(messages, count))
 
 
-class Interrupted(Ops):
+class Interrupted(System):
     """A process in whose midst others come to run once: before it takes a lock, or when it has let go of one."""
 
     before_lock: Callable[[], object] | None = None
@@ -56,9 +56,9 @@ class Interrupted(Ops):
             then()
 
 
-def planted(root: Path, ops: Ops, *texts: str) -> tuple[nacre.Sessions, Path]:
+def planted(root: Path, system: System, *texts: str) -> tuple[nacre.Sessions, Path]:
     """A store with one log in it, and that log."""
-    sessions = nacre.Sessions(Files(str(root), rules=RULES, ops=ops))
+    sessions = nacre.Sessions(FileStore(str(root), rules=RULES, system=system))
     log = log_of(root, "k")
     log.write_bytes(b"".join(conversation("k", texts)))
     return sessions, log
@@ -161,8 +161,8 @@ def test_a_folder_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
 
 
 def test_what_a_writer_may_yet_take_back_is_not_given(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ops = Interrupted()
-    sessions, log = planted(root, ops, "a")
+    system = Interrupted()
+    sessions, log = planted(root, system, "a")
     with log.open("ab", buffering=0) as file:
         end = file.tell()
 
@@ -178,26 +178,26 @@ def test_what_a_writer_may_yet_take_back_is_not_given(root: Path, monkeypatch: p
         monkeypatch.setattr(Watch, "wait", end_otherwise)
         # Its names are looked up at once, its records when they are asked for.
         followed = sessions.follow("k")
-        ops.after_lock = begin
+        system.after_lock = begin
         assert contents(followed, 2) == ["a", "stored"]
 
 
 def test_a_log_that_lost_its_name_while_its_writer_was_waited_for_is_not_read(root: Path) -> None:
-    ops = Interrupted()
-    sessions, log = planted(root, ops, "a", "taken back")
+    system = Interrupted()
+    sessions, log = planted(root, system, "a", "taken back")
     successor = log.with_suffix(".tmp")
     successor.write_bytes(b"".join(conversation("k", ["a", "stored"])))
-    ops.before_lock = lambda: successor.replace(log)
+    system.before_lock = lambda: successor.replace(log)
     assert contents(sessions.follow("k"), 2) == ["a", "stored"]
 
 
 def test_a_log_that_is_gone_once_its_writer_has_finished_is_waited_for(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ops = Interrupted()
-    sessions, log = planted(root, ops, "a")
+    system = Interrupted()
+    sessions, log = planted(root, system, "a")
     elsewhere = root / "elsewhere"
-    ops.before_lock = lambda: log.rename(elsewhere)
+    system.before_lock = lambda: log.rename(elsewhere)
     monkeypatch.setattr(Watch, "wait", lambda _: elsewhere.rename(log))
     assert contents(sessions.follow("k"), 1) == ["a"]
 

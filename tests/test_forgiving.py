@@ -11,11 +11,11 @@ import pytest
 import nacre
 from nacre import Forgiving, Refused, Sessions, StoreError
 from nacre.history.session_state import RULES
-from nacre.storage.file_store import Files
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 
 
-class FullDisk(Ops):
+class FullDisk(System):
     """A disk that takes no more bytes once it is full."""
 
     full = False
@@ -26,7 +26,7 @@ class FullDisk(Ops):
         return super().write(fd, data)
 
 
-class BadDisk(Ops):
+class BadDisk(System):
     """A disk that can no longer be read once it is bad."""
 
     bad = False
@@ -37,8 +37,8 @@ class BadDisk(Ops):
         return super().pread(fd, size, offset)
 
 
-def on(disk: Ops, root: Path) -> Sessions:
-    return Sessions(Files(str(root), rules=RULES, ops=disk))
+def on(disk: System, root: Path) -> Sessions:
+    return Sessions(FileStore(str(root), rules=RULES, system=disk))
 
 
 def test_a_full_disk_is_counted_and_returns_zero(root: Path) -> None:

@@ -10,12 +10,12 @@ import pytest
 
 import nacre
 from nacre.history.session_state import RULES
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 from nacre.testing import Disk, Fault, Process, Snapshot, images
 
 
 def opened(process: Process) -> nacre.Sessions:
-    return nacre.Sessions(Files("/store", rules=RULES, ops=process, compact_at=1, marks=False))
+    return nacre.Sessions(FileStore("/store", rules=RULES, system=process, compact_at=1, marks=False))
 
 
 def texts(sessions: nacre.Sessions, key: str) -> list[object]:

@@ -16,16 +16,16 @@ from nacre import Forgiving, Message, Sessions, SessionStore
 from nacre.entries import Hit, Page, SessionInfo, SetMeta, Transaction, View, encode_text
 from nacre.history.list_page import Wanted, page_of
 from nacre.history.session_state import RULES
-from nacre.storage.file_store import Files
-from nacre.storage.memory_store import Transient
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.memory_store import MemoryStore
+from nacre.storage.system import System
 from tests.paths import log_of
 
 T = TypeVar("T")
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
-class Clock(Ops):
+class Clock(System):
     """A system whose clock stands still, or goes back at every look."""
 
     def __init__(self, step: float) -> None:
@@ -118,7 +118,7 @@ def test_an_unknown_durability_is_refused(root: Path) -> None:
 
 @pytest.mark.parametrize("step", [0.0, -60.0])
 def test_generations_keep_their_order_when_the_clock_does_not_go_on(root: Path, step: float) -> None:
-    with Sessions(Files(str(root), rules=RULES, ops=Clock(step))) as sessions:
+    with Sessions(FileStore(str(root), rules=RULES, system=Clock(step))) as sessions:
         for text in "abcdef":
             sessions.add_message("k", "user", text)
             sessions.archive("k")
@@ -206,7 +206,7 @@ def test_an_id_is_a_short_text(root: Path, id: Any) -> None:
 
 
 def test_pop_takes_what_is_last_when_it_is_taken() -> None:
-    class Busy(Transient):
+    class Busy(MemoryStore):
         """A store to which somebody writes right behind the first read."""
 
         def read(self, key: str, get: Callable[[View], T]) -> T | None:
@@ -306,7 +306,7 @@ def info(key: str, *, archived: bool = False) -> SessionInfo:
 
 def test_an_index_answers_searches_and_listings() -> None:
     index = Index([info("a:1"), info("b:1"), info("a:2", archived=True)])
-    sessions = Sessions(Transient(rules=RULES), index=lambda: index)
+    sessions = Sessions(MemoryStore(rules=RULES), index=lambda: index)
     assert [hit.snippet for hit in sessions.search("word", limit=3)] == ["word 3 False ''"]
     assert [hit.snippet for hit in sessions.search("word", limit=3, prefix="k")] == ["word 3 False 'k'"]
     assert sessions.search("word", prefix="\ud800") == []
@@ -316,13 +316,13 @@ def test_an_index_answers_searches_and_listings() -> None:
 
 def test_an_index_is_told_of_deletions_and_closed() -> None:
     index = Index([])
-    with Sessions(Transient(rules=RULES), index=lambda: index) as sessions:
+    with Sessions(MemoryStore(rules=RULES), index=lambda: index) as sessions:
         sessions.delete("k")
     assert index.told == ["forget k", "close"]
 
 
 def test_what_a_search_skips_is_a_key_and_a_number() -> None:
-    with Sessions(Transient(rules=RULES), index=lambda: Index([])) as sessions:
+    with Sessions(MemoryStore(rules=RULES), index=lambda: Index([])) as sessions:
         for wrong in ("k", ("k",), ["k", 1]):
             with pytest.raises(nacre.InvalidArgument, match="skip must be a session's key and a record's number"):
                 sessions.search("x", skip=wrong)  # type: ignore[arg-type]

@@ -105,7 +105,7 @@ def arguments(name: str) -> list[Any]:
     given = {
         "key": OTHER,
         "new_key": OTHER,
-        "unit": Transaction(()),
+        "transaction": Transaction(()),
         "after": 0,
         "archive": True,
         "archived": False,

@@ -651,7 +651,7 @@ class Rules(Struct, frozen=True):
 class Transaction(Struct, frozen=True):
     """Wishes that are stored together or not at all, and the conditions for them.
 
-    `print` tells its content from another's under the same `id`. A unit that goes back to record
+    `print` tells its content from another's under the same `id`. A transaction that goes back to record
     `reach` says by `needs` which records must be at hand for that.
     """
 
@@ -679,10 +679,10 @@ def encode_text(role: str, content: str) -> AppendMessage:
             return AppendMessage(msgspec.Raw(_encode({"role": role, "content": content})))
         except UnicodeEncodeError:
             pass
-    return say(Message(role=role, content=content))
+    return encode_message(Message(role=role, content=content))
 
 
-def say(message: Message | Mapping[str, Any]) -> AppendMessage:
+def encode_message(message: Message | Mapping[str, Any]) -> AppendMessage:
     """Check a message and encode it; raises InvalidMessage for what JSON cannot hold faithfully."""
     if type(message) is dict and message.keys() == _PLAIN:
         return encode_text(message["role"], message["content"])

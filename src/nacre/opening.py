@@ -29,17 +29,17 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
         raise ConfigError(f"durability must be 'commit' or 'relaxed', not {show(durability)}")
     place = default_place() if target is None else _path(target)
     if place == ":memory:":
-        from nacre.storage.memory_store import Transient  # noqa: PLC0415 - only the store that is picked is loaded
+        from nacre.storage.memory_store import MemoryStore  # noqa: PLC0415 - only the store that is picked is loaded
 
-        return Sessions(Transient(rules=RULES))
+        return Sessions(MemoryStore(rules=RULES))
     if "://" in place:
         raise ConfigError(f"this version stores sessions in files or in memory, not at {place.split('://')[0]}://")
     from nacre.legacy.detect import is_due  # noqa: PLC0415 - the same
-    from nacre.storage.file_store import Files  # noqa: PLC0415 - the same
+    from nacre.storage.file_store import FileStore  # noqa: PLC0415 - the same
 
     root = os.path.abspath(os.path.expanduser(place))  # noqa: PTH100, PTH111 - importing pathlib costs more than all this
-    store = Files(root, rules=RULES, durability=durability)
-    if is_due(store.ops, root):
+    store = FileStore(root, rules=RULES, durability=durability)
+    if is_due(store.system, root):
         from nacre.legacy import migrate_at_start  # noqa: PLC0415 - once in the life of a store, if ever
 
         migrate_at_start(store)
@@ -51,12 +51,12 @@ def holder_of(root: str, key: str) -> int:
 
     0 if there is none, or it cannot be told; -1 if it is unknown which.
     """
-    from nacre.storage.paths import Place  # noqa: PLC0415 - the same
-    from nacre.storage.system import Ops  # noqa: PLC0415 - the same
+    from nacre.storage.paths import SessionPaths  # noqa: PLC0415 - the same
+    from nacre.storage.system import System  # noqa: PLC0415 - the same
     from nacre.storage.turn_lock import FileHold  # noqa: PLC0415 - for those who look for a daemon
 
     try:
-        return FileHold(Ops(), Place.of(root, key)).holder()
+        return FileHold(System(), SessionPaths.of(root, key)).holder()
     except OSError:
         return 0
 

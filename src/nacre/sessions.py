@@ -55,11 +55,11 @@ from nacre.entries import (
     TrashedSession,
     Truncate,
     View,
+    encode_message,
     encode_text,
     message_of,
     parse_time,
     plain,
-    say,
     time_of,
 )
 from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, SessionNotFound, StoreError
@@ -72,7 +72,7 @@ from nacre.storage.prefixed import Prefixed
 from nacre.storage.protocol import Backend, Status
 
 if TYPE_CHECKING:
-    from nacre.storage.file_store import Files
+    from nacre.storage.file_store import FileStore
     from nacre.storage.group_commit import Pending
     from nacre.storage.journal import Journal
     from nacre.storage.protocol import Generation, Hold
@@ -213,7 +213,7 @@ class Sessions:
 
         Raises InvalidMessage for what cannot be stored as it is.
         """
-        return self._run(key, Transaction((say(message),)))
+        return self._run(key, Transaction((encode_message(message),)))
 
     def get_history(self, key: str, *, last: int | None = None) -> builtins.list[Message]:
         """The live messages, oldest first; all, or only the last few."""
@@ -237,7 +237,7 @@ class Sessions:
     def set_history(self, key: str, history: Iterable[AnyMessage]) -> None:
         """Replace the live history as one atomic step; the summary stays."""
         operations: list[Operation] = [Rewind(0, keeps_summary=True)]
-        operations += map(say, check_items(history, "history"))
+        operations += map(encode_message, check_items(history, "history"))
         self._run(key, Transaction(operations=operations))
 
     def truncate_history(self, key: str, keep_last: int) -> None:
@@ -265,7 +265,7 @@ class Sessions:
         the number of the last history-changing record that the caller knows, raises Conflict if the
         history has changed since; also if `id` was used for other content.
         """
-        return self._run(key, _unit(check_items(messages, "messages"), expect=expect, id=id))
+        return self._run(key, _transaction(check_items(messages, "messages"), expect=expect, id=id))
 
     def submit(
         self, key: str, entries: Iterable[AnyEntry], *, expect: int | None = None, id: str | None = None
@@ -275,10 +275,10 @@ class Sessions:
         It is a `concurrent.futures.Future`, and can be awaited in asyncio. An `AppendRecord` among the entries is a
         record as `append` makes it, a `SetMeta` one as `set_meta` does.
         """
-        unit = _unit(check_items(entries, "entries"), expect=expect, id=id)
+        transaction = _transaction(check_items(entries, "entries"), expect=expect, id=id)
         key = _key(key)
-        self._check_new(key, unit)
-        return self._store.submit(self._goal(key), unit)
+        self._check_new(key, transaction)
+        return self._store.submit(self._goal(key), transaction)
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         """The session at this moment, read in one go: the live messages, or the last few, summary and meta."""
@@ -330,7 +330,7 @@ class Sessions:
         Unlike `submit` it never begins a session. Raises Conflict if one of them does not fit the session, or if the
         history has changed since record `expect`.
         """
-        checked = [_operation(one) for one in check_items(operations, "operations")]
+        checked = [_check_operation(one) for one in check_items(operations, "operations")]
         to = next((one.to for one in checked if isinstance(one, Rewind) and one.to), None)
         needs = None if to is None else lambda view: session_state.needed(view, to)
         expect = check_optional_int(expect, "expect")
@@ -390,11 +390,11 @@ class Sessions:
         """
         key, new_key, n = _key(key), _key(new_key), check_optional_int(at, "at")
         n = None if n is None else self._end_of_step(key, n)
-        unit = Transaction(
+        transaction = Transaction(
             operations=(), reach=n, needs=None if n is None else lambda view: session_state.needed(view, n)
         )
-        self._check_new(new_key, unit)
-        self._store.fork(key, new_key, unit)
+        self._check_new(new_key, transaction)
+        self._store.fork(key, new_key, transaction)
 
     def list(
         self,
@@ -655,7 +655,7 @@ class Sessions:
         if files is None:
             return DiskUsage(folders=dict.fromkeys(FOLDERS, 0), sessions=dict.fromkeys(wanted, 0))
         with describing(f"{self.location} cannot be read"):
-            return measure(files.ops, files.location, wanted)
+            return measure(files.system, files.location, wanted)
 
     def log_size(self, key: str, *, kept: bool = False) -> int:
         """Bytes of the log of an active session, or only of what `save` would keep there; 0 if there is none."""
@@ -667,14 +667,14 @@ class Sessions:
         if kept:
             return self._store.read(key, lambda view: size_of(view, session_state.keep(view))) or 0
         with describing(f"session {key!r} cannot be read"):
-            return log_size(files.ops, files.location, key)
+            return log_size(files.system, files.location, key)
 
     def key_of_file(self, path: str) -> str | None:
         """The key of the session that a file in the store's folders is of; None if it does not tell."""
         from nacre.storage.maintenance import key_of_file  # noqa: PLC0415 - the same
 
         path, files = check_text(path, "path"), self._files()
-        return None if files is None else key_of_file(files.ops, path)
+        return None if files is None else key_of_file(files.system, path)
 
     def has_other_logs(self, keys: Iterable[str]) -> bool:
         """Tell whether the store has logs of other sessions than these, such as logs that cannot even be listed."""
@@ -682,7 +682,7 @@ class Sessions:
 
         known, files = [check_key(key) for key in check_items(keys, "keys")], self._files()
         with describing(f"{self.location} cannot be read"):
-            return files is not None and has_other_logs(files.ops, files.location, known)
+            return files is not None and has_other_logs(files.system, files.location, known)
 
     def remove_leftovers(self, *, dry_run: bool = False) -> builtins.list[Leftover]:
         """Remove files that no session needs, which killed writers left; returns them. With `dry_run` they stay."""
@@ -692,7 +692,9 @@ class Sessions:
         if files is None:
             return []
         with describing(f"what is left over in {self.location} cannot be removed"):
-            return [found for found in leftovers(files.ops, files.location) if keep or remove(files.ops, found.path)]
+            return [
+                found for found in leftovers(files.system, files.location) if keep or remove(files.system, found.path)
+            ]
 
     def journal(self, name: str) -> Journal:
         """A file of lines beside the sessions, for what a long task has done; a context for one process at a time."""
@@ -702,7 +704,7 @@ class Sessions:
         if not _NAME.match(name):
             raise InvalidArgument(f"the name of a journal is made of small letters, not {show(name)}")
         files = self._kept_in_files()
-        return Journal(files.ops, files.location, name)
+        return Journal(files.system, files.location, name)
 
     def move_to_trash(self, key: str, *, generation: str | None = None) -> None:
         """Move a session to the trash with all its generations, or only one archived generation of it.
@@ -741,13 +743,13 @@ class Sessions:
 
         return Trash(self._kept_in_files())
 
-    def _files(self) -> Files | None:
+    def _files(self) -> FileStore | None:
         """The store, if its sessions are files."""
-        from nacre.storage.file_store import Files  # noqa: PLC0415 - only the store that is picked is loaded
+        from nacre.storage.file_store import FileStore  # noqa: PLC0415 - only the store that is picked is loaded
 
-        return self._store if isinstance(self._store, Files) else None
+        return self._store if isinstance(self._store, FileStore) else None
 
-    def _kept_in_files(self) -> Files:
+    def _kept_in_files(self) -> FileStore:
         """The same; raises StoreError if they are not."""
         files = self._files()
         if files is None:
@@ -758,7 +760,7 @@ class Sessions:
 
     def set_meta(self, key: str, **fields: Any) -> None:
         """Set fields of the session's meta (title, labels, origin …); None takes a field away."""
-        self._run(key, _unit([SetMeta(fields)], expect=None, id=None))
+        self._run(key, _transaction([SetMeta(fields)], expect=None, id=None))
 
     def get_meta(self, key: str) -> dict[str, Any]:
         """The session's meta."""
@@ -839,7 +841,7 @@ class Sessions:
 
     def append(self, key: str, kind: str, data: Any, *, id: str | None = None) -> int:
         """Append a record that history does not read: `use`, `tool`, or `x.<name>` of an integration."""
-        return self._run(key, _unit([AppendRecord(kind, data)], expect=None, id=id))
+        return self._run(key, _transaction([AppendRecord(kind, data)], expect=None, id=id))
 
     def records(self, key: str, kind: str | None = None) -> builtins.list[Entry]:
         """Every record of a kind, or of all kinds, with its fields."""
@@ -854,14 +856,14 @@ class Sessions:
 
     # ---- writing
 
-    def _run(self, key: str, unit: Transaction) -> int:
+    def _run(self, key: str, transaction: Transaction) -> int:
         key = _key(key)
-        self._check_new(key, unit)
-        return self._store.run(self._goal(key), unit)
+        self._check_new(key, transaction)
+        return self._store.run(self._goal(key), transaction)
 
-    def _check_new(self, key: str, unit: Transaction) -> None:
-        """Raise InvalidKey if a unit would begin a session under a key that is reserved."""
-        if is_internal(key) and unit.creates and not self._makes_internal and not self.exists(key):
+    def _check_new(self, key: str, transaction: Transaction) -> None:
+        """Raise InvalidKey if a transaction would begin a session under a key that is reserved."""
+        if is_internal(key) and transaction.creates and not self._makes_internal and not self.exists(key):
             raise InvalidKey(f"keys that begin with 'nacre:' are reserved: choose another key than {key!r}")
 
     # ---- reading
@@ -1107,15 +1109,15 @@ def _wanted(  # noqa: PLR0913 - the arguments of a list
     )
 
 
-def _unit(entries: Iterable[AnyEntry], *, expect: int | None, id: str | None) -> Transaction:
-    operations = [_wish(entry) for entry in entries]
+def _transaction(entries: Iterable[AnyEntry], *, expect: int | None, id: str | None) -> Transaction:
+    operations = [_check_entry(entry) for entry in entries]
     expect = check_optional_int(expect, "expect")
     if id is None:
         return Transaction(operations, expect, creates=bool(operations))
     return Transaction(operations, expect, _id(id), fingerprint(map(_content, operations)), creates=bool(operations))
 
 
-def _operation(given: AnyOperation) -> Operation:
+def _check_operation(given: AnyOperation) -> Operation:
     match given:
         case Summarise(text, upto):
             return Summarise(_text(text), check_optional_int(upto, "upto"))
@@ -1126,10 +1128,10 @@ def _operation(given: AnyOperation) -> Operation:
         case Pop():
             return given
         case _:
-            return _wish(given)
+            return _check_entry(given)
 
 
-def _wish(entry: AnyEntry) -> AppendMessage | AppendRecord | SetMeta:
+def _check_entry(entry: AnyEntry) -> AppendMessage | AppendRecord | SetMeta:
     match entry:
         case AppendRecord(kind, data):
             return AppendRecord(_kind(kind), plain(data, "data"))
@@ -1138,7 +1140,7 @@ def _wish(entry: AnyEntry) -> AppendMessage | AppendRecord | SetMeta:
                 raise InvalidMessage(f"the fields of a session's meta must be a dict, not {show(fields)}")
             return SetMeta(plain(fields, "meta"))
         case _:
-            return say(entry)
+            return encode_message(entry)
 
 
 def _kind(kind: object) -> str:

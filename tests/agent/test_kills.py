@@ -18,8 +18,8 @@ from nacre.entries import Message, ToolCall
 from nacre.history.pairing import INTERRUPTED
 from nacre.history.session_state import RULES
 from nacre.sessions import Sessions
-from nacre.storage.file_store import Files
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 from tests.agent.scene import Echo, agent, lines, words
 from tests.history.bodies import check
 
@@ -44,7 +44,7 @@ class Strict:
         """There is nothing to close."""
 
 
-class Deadly(Ops):
+class Deadly(System):
     """The operating system, until its nth call."""
 
     def __init__(self, left: int) -> None:
@@ -58,7 +58,7 @@ class Deadly(Ops):
         return super().__getattribute__(name)
 
 
-def run(root: Path, ops: Ops) -> None:
+def run(root: Path, system: System) -> None:
     """Say something, or go on with what was said before."""
     ran = root.parent / "ran"
 
@@ -72,11 +72,11 @@ def run(root: Path, ops: Ops) -> None:
             if await kernel.resume("k") is None:
                 await kernel.deliver(words("go", id="m1"))
 
-    with Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
+    with Sessions(FileStore(str(root), rules=RULES, system=system)) as sessions:
         anyio.run(play, sessions)
 
 
-def killed_at(root: Path, nth: int, run: Callable[[Path, Ops], None]) -> bool:
+def killed_at(root: Path, nth: int, run: Callable[[Path, System], None]) -> bool:
     """Run in a child that is killed at its nth call; False if it came to its end before."""
     child = os.fork()
     if not child:
@@ -95,7 +95,7 @@ def test_the_turn_ends_once_and_no_tool_runs_twice(tmp_path: Path) -> None:
         if not killed_at(root, nth, run):
             break
         tried += 1
-        run(root, Ops())
+        run(root, System())
         with nacre.open(root) as sessions:
             texts = lines(sessions)
             assert texts.count("user: go") == texts.count("assistant: done") == 1
@@ -126,7 +126,7 @@ class Reading(Strict):
         return Reply(message=Message(role="assistant", content="done" if right else f"wrong: {results}"))
 
 
-def read(root: Path, ops: Ops) -> None:
+def read(root: Path, system: System) -> None:
     """Read everything, or resume; what was announced as returned is noted beside the store."""
 
     async def act(x: str) -> str:
@@ -152,7 +152,7 @@ def read(root: Path, ops: Ops) -> None:
             if await kernel.resume("k", emit=note) is None:
                 await kernel.deliver(words("go", id="m1"), emit=note)
 
-    with Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
+    with Sessions(FileStore(str(root), rules=RULES, system=system)) as sessions:
         anyio.run(play, sessions)
 
 
@@ -165,7 +165,7 @@ def test_each_read_of_an_answer_has_its_own_result_and_none_that_was_announced_i
             break
         returned = root.parent / "returned"
         announced = returned.read_text() if returned.exists() else ""
-        read(root, Ops())
+        read(root, System())
         with nacre.open(root) as sessions:
             messages = sessions.get_history("k")
             assert lines(sessions)[-1] == "assistant: done"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nacre.legacy.detect import is_due
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from tests.cli.conftest import Nacre
 
 
@@ -47,7 +47,7 @@ def test_it_is_done_and_told_and_the_store_opens_as_before(later: Nacre) -> None
         ("two", "in the trash"),
     ]
     assert (later.root / "receipts" / "retention.jsonl").exists()
-    assert not is_due(Ops(), str(later.root))
+    assert not is_due(System(), str(later.root))
     assert later("sessions", "restore", "two").code == 0
     assert later("sessions", "retain", "--archive-after", "90d", "--json").json["results"] == []
 

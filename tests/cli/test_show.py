@@ -11,8 +11,8 @@ import pytest
 import nacre as library
 from nacre.cli.commands.show import Excerpt, live_view, whole_view
 from nacre.history.session_state import RULES
-from nacre.storage.file_store import Files
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 from tests.cli.conftest import Nacre
 from tests.paths import log_of
 
@@ -168,7 +168,7 @@ def test_a_fork_shows_the_past_that_it_shares(talk: Nacre) -> None:
     assert "only here" in out
 
 
-class Counting(Ops):
+class Counting(System):
     """Counts the bytes that are read."""
 
     def __init__(self) -> None:
@@ -182,12 +182,12 @@ class Counting(Ops):
 
 @pytest.mark.parametrize("view", [live_view, whole_view])
 def test_every_record_is_read_once(root: Path, view: Callable[[library.Sessions, str], Excerpt]) -> None:
-    ops = Counting()
-    with library.Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
+    system = Counting()
+    with library.Sessions(FileStore(str(root), rules=RULES, system=system)) as sessions:
         for _ in range(200):
             sessions.add_message("k", "user", "x" * 10_000)
         sessions.append("k", "use", {"model": "m", "input_tokens": 7})
-        ops.read = 0
+        system.read = 0
         found = view(sessions, "k")
     assert (len(found.stored), found.cover.usage and found.cover.usage.input) == (200, 7)
-    assert ops.read < 1.5 * log_of(root, "k").stat().st_size
+    assert system.read < 1.5 * log_of(root, "k").stat().st_size

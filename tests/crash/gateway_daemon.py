@@ -36,7 +36,7 @@ from nacre.runtime import daemon
 from nacre.runtime.gateway.gateway import Gateway
 from nacre.runtime.gateway.inbox import Inbox
 from nacre.storage import file_store
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 PROJECT = Path(__file__).resolve().parents[2]
 STORE = "a call of the store"
@@ -122,17 +122,17 @@ class Steps:
 def _arm(steps: Steps) -> None:
     """Let every step of the daemon be counted."""
 
-    class Counted(Ops):
+    class Counted(System):
         def __getattribute__(self, name: str) -> Any:
             if not name.startswith("_"):
                 steps(STORE)
             return super().__getattribute__(name)
 
-    class Files(file_store.Files):
+    class FileStore(file_store.FileStore):
         def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **{"ops": Counted(), **options})
+            super().__init__(*args, **{"system": Counted(), **options})
 
-    file_store.Files = Files  # type: ignore[misc] # so that `nacre.open` makes these
+    file_store.FileStore = FileStore  # type: ignore[misc] # so that `nacre.open` makes these
     for kind, act in ACTS:
         setattr(kind, act, _counted(getattr(kind, act), f"{kind.__name__}.{act}", steps))
 

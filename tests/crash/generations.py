@@ -20,8 +20,8 @@ import nacre
 from nacre.history.session_state import RULES
 from nacre.storage.blobs import LOST
 from nacre.storage.file_names import stem
-from nacre.storage.file_store import Files
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 from tests.crash.warm import Outcome, Say
 
 KEYS = ("one", "two")
@@ -37,12 +37,12 @@ class Mortal:
     """The system calls of a process that is killed before one of them; before some it lets others run."""
 
     def __init__(self, rng: random.Random, calls: int | None) -> None:
-        self._ops = Ops()
+        self._system = System()
         self._rng = rng
         self._left = calls
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._ops, name)
+        method = getattr(self._system, name)
         if name in ("now", "random"):
             return method
 
@@ -61,8 +61,8 @@ class Mortal:
 def live(say: Say, root: str, name: str, seed: int, calls: int | None = None, steps: int = 1_000_000) -> None:
     """Take random steps, each announced before and answered after, until killed at one of the system calls."""
     rng = random.Random(seed)
-    ops = cast("Ops", Mortal(random.Random(seed), calls))
-    sessions = nacre.Sessions(Files(root, rules=RULES, ops=ops, compact_at=1))
+    system = cast("System", Mortal(random.Random(seed), calls))
+    sessions = nacre.Sessions(FileStore(root, rules=RULES, system=system, compact_at=1))
     for number in range(steps):
         kind, key, other = rng.choices(list(STEPS), list(STEPS.values()))[0], rng.choice(KEYS), rng.choice(KEYS)
         label = f"{name}.{number}"

@@ -11,12 +11,12 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import nacre
-from nacre.entries import Operation, Rewind, Summarise, Transaction, say
+from nacre.entries import Operation, Rewind, Summarise, Transaction, encode_message
 from nacre.history.session_state import RULES
 from nacre.storage import blobs
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 from nacre.storage.log import Log
-from nacre.storage.paths import Place
+from nacre.storage.paths import SessionPaths
 from nacre.storage.transaction import PendingCommit
 from nacre.testing import Disk, Fault, Killed, Process, Snapshot, images
 
@@ -210,7 +210,7 @@ class Work:
 
 def opened(process: Process, durability: Any = "commit") -> nacre.Sessions:
     return nacre.Sessions(
-        Files(ROOT, rules=RULES, ops=process, durability=durability, compact_at=1, max_open=2, marks=False)
+        FileStore(ROOT, rules=RULES, system=process, durability=durability, compact_at=1, max_open=2, marks=False)
     )
 
 
@@ -442,20 +442,20 @@ def torn_batches(seed: int, *, budget: int = 12) -> int:
     blobs_from(seed)
     rng, disk = random.Random(seed), Disk(seed)
     process = disk.process()
-    place = Place.of(ROOT, KEY)
+    place = SessionPaths.of(ROOT, KEY)
     opened(process).add_message(KEY, "user", "first")
     log = Log(process, place, rules=RULES)
     points: list[tuple[Snapshot, list[World]]] = []
     done = [after(World(), ("say", ("first",)))]
     for step in range(3):
-        ops = [_small(rng, f"{step}.{unit}") for unit in range(rng.randint(2, 4))]
-        allowed = _subsets(done[-1], ops)
+        operations = [_small(rng, f"{step}.{unit}") for unit in range(rng.randint(2, 4))]
+        allowed = _subsets(done[-1], operations)
         disk.before = lambda *_, allowed=allowed: points.append((disk.snapshot(), allowed))
-        tickets = [PendingCommit(Transaction(operations=_wishes(op))) for op in ops]
-        log.writer.commit(tickets)
-        if any(ticket.error is not None for ticket in tickets):
-            raise Violation(f"seed {seed}: a unit was refused: {tickets[0].error}")
-        done.append(reduce(after, ops, done[-1]))
+        commits = [PendingCommit(Transaction(operations=_operations(op))) for op in operations]
+        log.writer.commit(commits)
+        if any(commit.error is not None for commit in commits):
+            raise Violation(f"seed {seed}: a transaction was refused: {commits[0].error}")
+        done.append(reduce(after, operations, done[-1]))
     disk.before = None
     points.append((disk.snapshot(), done[-1:]))
     tried = 0
@@ -472,12 +472,12 @@ def refused_batches(seed: int) -> int:
     rng, disk = random.Random(seed), Disk(seed)
     process = disk.process()
     opened(process).add_message(KEY, "user", "first")
-    log = Log(process, Place.of(ROOT, KEY), rules=RULES)
-    log.writer.commit([PendingCommit(Transaction(operations=_wishes(("say", ("second",)))))])
+    log = Log(process, SessionPaths.of(ROOT, KEY), rules=RULES)
+    log.writer.commit([PendingCommit(Transaction(operations=_operations(("say", ("second",)))))])
     disk.fail(Fault(call="write", errno=errno.ENOSPC, mode="short"))
-    ops: list[Op] = [("say", (f"{unit}:" + "z" * rng.choice(SIZES),)) for unit in range(4)]
+    operations: list[Op] = [("say", (f"{unit}:" + "z" * rng.choice(SIZES),)) for unit in range(4)]
     with suppress(nacre.Refused):
-        log.writer.commit([PendingCommit(Transaction(operations=_wishes(op))) for op in ops])
+        log.writer.commit([PendingCommit(Transaction(operations=_operations(op))) for op in operations])
     disk.heal()
     tried = 0
     for image in images(disk.snapshot(), rng, 8):
@@ -491,22 +491,25 @@ def _small(rng: random.Random, name: str) -> Op:
     return rng.choice([("say", texts), ("say", texts), ("replace", texts), ("clear", None), ("summary", f"S{name}")])
 
 
-def _wishes(op: Op) -> list[Operation]:
+def _operations(op: Op) -> list[Operation]:
     kind, value = op
     match kind:
         case "say":
-            return [say({"role": "user", "content": text}) for text in value]
+            return [encode_message({"role": "user", "content": text}) for text in value]
         case "replace":
-            return [Rewind(0, keeps_summary=True), *(say({"role": "user", "content": text}) for text in value)]
+            return [
+                Rewind(0, keeps_summary=True),
+                *(encode_message({"role": "user", "content": text}) for text in value),
+            ]
         case "clear":
             return [Rewind(0)]
         case _:
             return [Summarise(value)]
 
 
-def _subsets(world: World, ops: list[Op]) -> list[World]:
+def _subsets(world: World, operations: list[Op]) -> list[World]:
     """What may be there when any of the units, in their order, reached the disk."""
-    chosen = (subset for size in range(len(ops) + 1) for subset in combinations(ops, size))
+    chosen = (subset for size in range(len(operations) + 1) for subset in combinations(operations, size))
     return [reduce(after, subset, world) for subset in chosen]
 
 
@@ -604,7 +607,7 @@ def flipped_bit(seed: int) -> int:
     disk = Disk(seed)
     texts = ("a" * 40, "b" * 40, "c" * 40)
     opened(disk.process()).add_messages(KEY, [{"role": "user", "content": text} for text in texts])
-    path = Place.of(ROOT, KEY).log
+    path = SessionPaths.of(ROOT, KEY).log
     data = bytearray(disk.read(path))
     data[data.index(b"bbbb") + seed % 32] ^= 1
     disk.write_durable(path, bytes(data))

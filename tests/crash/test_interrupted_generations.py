@@ -56,7 +56,7 @@ def test_whoever_is_interrupted_leaves_nothing_locked(root: Path, act: Callable[
     keys = ("k", "archived", "archived_and_active", "new")
 
     def start() -> nacre.Sessions:
-        return nacre.Sessions(file_store.Files(str(root), rules=RULES, durability="relaxed"))
+        return nacre.Sessions(file_store.FileStore(str(root), rules=RULES, durability="relaxed"))
 
     def change_all(sessions: nacre.Sessions) -> bool:
         for key in keys:

@@ -14,10 +14,10 @@ import nacre
 from nacre.entries import Record, Rules, State
 from nacre.storage import blobs, compaction, erase, format, idempotency, log, reader, recovery, rewrite, writer
 from nacre.storage.log import Log
-from nacre.storage.paths import Place, settle_names, unlink_if_there, write_all
+from nacre.storage.paths import SessionPaths, settle_names, unlink_if_there, write_all
 from nacre.storage.recovery import Tail
 from nacre.storage.rewrite import Scratch
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from nacre.storage.transaction import Batch
 from nacre.storage.writer import LogWriter
 from nacre.testing import Fault, Process
@@ -51,12 +51,12 @@ def no_sync(patch: pytest.MonkeyPatch) -> None:
 
 def no_directory_sync(patch: pytest.MonkeyPatch) -> None:
     for module in (log, writer):
-        patch.setattr(module, "settle_names", lambda ops, folder: None)
+        patch.setattr(module, "settle_names", lambda system, folder: None)
 
 
 def no_sync_before_rename(patch: pytest.MonkeyPatch) -> None:
     def install(self: Scratch) -> None:
-        self._ops.rename(self._place.scratch, self._place.log)
+        self._system.rename(self._place.scratch, self._place.log)
 
     patch.setattr(Scratch, "install", install)
 
@@ -64,9 +64,9 @@ def no_sync_before_rename(patch: pytest.MonkeyPatch) -> None:
 def retried_flush(patch: pytest.MonkeyPatch) -> None:
     def flush(self: LogWriter) -> None:
         try:
-            self._ops.fdatasync(self._fd)
+            self._system.fdatasync(self._fd)
         except OSError:
-            self._ops.fdatasync(self._fd)
+            self._system.fdatasync(self._fd)
         self._named = True
 
     patch.setattr(LogWriter, "_flush_file", flush)
@@ -74,7 +74,7 @@ def retried_flush(patch: pytest.MonkeyPatch) -> None:
 
 def torn_tail_kept(patch: pytest.MonkeyPatch) -> None:
     def mend(self: LogWriter, lines: Any, found: Tail) -> None:
-        write_all(self._ops, self._fd, b"\n")
+        write_all(self._system, self._fd, b"\n")
         self._take_tail(found)
         self.size = lines.size + 1
 
@@ -116,7 +116,7 @@ def no_roll_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def roll_back_not_flushed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogWriter, "_roll_back", lambda self: self._ops.ftruncate(self._fd, self.size))
+    patch.setattr(LogWriter, "_roll_back", lambda self: self._system.ftruncate(self._fd, self.size))
 
 
 def no_rescue(patch: pytest.MonkeyPatch) -> None:
@@ -127,12 +127,12 @@ def no_rescue(patch: pytest.MonkeyPatch) -> None:
 
 
 def cold_file_not_flushed(patch: pytest.MonkeyPatch) -> None:
-    def append(ops: Ops, *arguments: Any, **options: Any) -> compaction.Extent:
-        fsync, ops.fsync = ops.fsync, lambda fd: None  # type: ignore[method-assign]
+    def append(system: System, *arguments: Any, **options: Any) -> compaction.Extent:
+        fsync, system.fsync = system.fsync, lambda fd: None  # type: ignore[method-assign]
         try:
-            return original(ops, *arguments, **options)
+            return original(system, *arguments, **options)
         finally:
-            ops.fsync = fsync  # type: ignore[method-assign]
+            system.fsync = fsync  # type: ignore[method-assign]
 
     original = compaction.append
     patch.setattr(compaction, "append", append)
@@ -140,9 +140,9 @@ def cold_file_not_flushed(patch: pytest.MonkeyPatch) -> None:
 
 def leftovers_in_the_cold_file_kept(patch: pytest.MonkeyPatch) -> None:
     def append(
-        ops: Ops, path: str, before: compaction.Extent, lines: Iterator[bytes], **options: Any
+        system: System, path: str, before: compaction.Extent, lines: Iterator[bytes], **options: Any
     ) -> compaction.Extent:
-        extent = original(ops, path, compaction.Extent(1 << 40, 0), lines, **options)
+        extent = original(system, path, compaction.Extent(1 << 40, 0), lines, **options)
         return extent._replace(length=before.length + 1)
 
     original = compaction.append
@@ -150,10 +150,10 @@ def leftovers_in_the_cold_file_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def log_removed_before_the_rest(patch: pytest.MonkeyPatch) -> None:
-    def rest(ops: Ops, place: Place, *, upto: str) -> None:
-        unlink_if_there(ops, place.log)
-        settle_names(ops, place.folder)
-        erase.erase_rest(ops, place, upto=upto)
+    def rest(system: System, place: SessionPaths, *, upto: str) -> None:
+        unlink_if_there(system, place.log)
+        settle_names(system, place.folder)
+        erase.erase_rest(system, place, upto=upto)
 
     for module in (log, writer):
         patch.setattr(module, "erase_rest", rest)
@@ -162,7 +162,7 @@ def log_removed_before_the_rest(patch: pytest.MonkeyPatch) -> None:
 def deletion_not_recorded(patch: pytest.MonkeyPatch) -> None:
     def erased(self: Log) -> None:
         with self.writer.hold(create=False):
-            erase.erase_rest(self._ops, self._place, upto="~")
+            erase.erase_rest(self._system, self._place, upto="~")
             self.writer.remove()
 
     patch.setattr(Log, "erase", erased)
@@ -187,9 +187,9 @@ def scratch_written_in_place(patch: pytest.MonkeyPatch) -> None:
 
     def install(self: LogWriter, new: rewrite.Successor) -> None:
         data = b"".join(new.lines)
-        self._ops.ftruncate(self._fd, 0)
-        write_all(self._ops, self._fd, data)
-        self._ops.fdatasync(self._fd)
+        self._system.ftruncate(self._fd, 0)
+        write_all(self._system, self._fd, data)
+        self._system.fdatasync(self._fd)
         self.size = len(data)
         self._take(new.header, new.n, new.state)
 
@@ -209,26 +209,26 @@ def relaxed_close_does_not_flush(patch: pytest.MonkeyPatch) -> None:
 
 
 def payload_links_not_settled(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(blobs, "settle_names", lambda ops, folder: None)
+    patch.setattr(blobs, "settle_names", lambda system, folder: None)
 
 
 def payload_not_flushed(patch: pytest.MonkeyPatch) -> None:
-    def write(ops: Ops, path: str, data: bytes) -> None:
-        fd = ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        write_all(ops, fd, data)
-        ops.close(fd)
+    def write(system: System, path: str, data: bytes) -> None:
+        fd = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        write_all(system, fd, data)
+        system.close(fd)
 
     patch.setattr(blobs, "_write", write)
 
 
 def payload_kept_when_its_session_goes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(erase, "release", unlink_if_there)
-    patch.setattr(erase, "unused", lambda ops, root: ())
+    patch.setattr(erase, "unused", lambda system, root: ())
 
 
 def payload_of_one_session_only(patch: pytest.MonkeyPatch) -> None:
     """What another session shares is believed without a look at it."""
-    patch.setattr(blobs, "_holds", lambda ops, path, data: True)
+    patch.setattr(blobs, "_holds", lambda system, path, data: True)
 
 
 PLANTED: Sequence[tuple[Plant, Campaign]] = (

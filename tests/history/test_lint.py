@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import msgspec
 
-from nacre.entries import MemoryView, Message, Operation, Pop, Record, Rewind, Summarise, ToolCall, Truncate, say
+from nacre.entries import (
+    MemoryView,
+    Message,
+    Operation,
+    Pop,
+    Record,
+    Rewind,
+    Summarise,
+    ToolCall,
+    Truncate,
+    encode_message,
+)
 from nacre.history.lint import snags
 from tests.history.test_session_state import grown, log, user, without
 
 
 def calling(*ids: str) -> Operation:
     calls = tuple(ToolCall(id=id, name="read", arguments={}) for id in ids)
-    return say(Message(role="assistant", content="", tool_calls=calls))
+    return encode_message(Message(role="assistant", content="", tool_calls=calls))
 
 
 def result(id: str | None) -> Operation:
-    return say(Message(role="tool", content="done", tool_call_id=id))
+    return encode_message(Message(role="tool", content="done", tool_call_id=id))
 
 
 def answer() -> Operation:
-    return say(Message(role="assistant", content="so it is"))
+    return encode_message(Message(role="assistant", content="so it is"))
 
 
 def found(*operations: Operation) -> list[tuple[str, int]]:

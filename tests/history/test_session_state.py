@@ -19,7 +19,7 @@ from nacre.entries import (
     State,
     Summarise,
     Truncate,
-    say,
+    encode_message,
 )
 from nacre.errors import Conflict
 from nacre.history import session_state
@@ -28,7 +28,7 @@ TIME = "2026-11-15T18:00:00.000Z"
 
 
 def user(text: str) -> Operation:
-    return say(Message(role="user", content=text))
+    return encode_message(Message(role="user", content=text))
 
 
 def grown(view: MemoryView, operation: Operation, *, tx: tuple[int, int] | None = None) -> MemoryView:

@@ -23,8 +23,8 @@ from nacre.history.session_state import RULES
 from nacre.index import Index
 from nacre.index.warm import FILE, folder_of
 from nacre.storage.change_marks import Marks
-from nacre.storage.file_store import Files
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 from tests.paths import log_of
 
 KEYS = ["a", "b", "telegram:1", "telegram:2", "telegram/x", "日本", "nacre:memory"]
@@ -36,7 +36,7 @@ class Died(BaseException):
     """A process that was killed."""
 
 
-class Mortal(Ops):
+class Mortal(System):
     """The system of a process that is killed at one of its calls."""
 
     def __init__(self, calls: int) -> None:
@@ -58,13 +58,13 @@ class Mortal(Ops):
 
 def opened(root: Path) -> Sessions:
     """The store as a new process opens it, with an index that trusts in marks alone."""
-    store = Files(str(root), rules=RULES, durability="relaxed", compact_at=0)
+    store = FileStore(str(root), rules=RULES, durability="relaxed", compact_at=0)
     return Sessions(store).with_internal_keys()
 
 
 def truth(root: Path, wanted: Wanted) -> Page:
     """What the logs say."""
-    with Sessions(Files(str(root), rules=RULES)) as sessions:
+    with Sessions(FileStore(str(root), rules=RULES)) as sessions:
         return sessions._page(wanted)
 
 
@@ -157,7 +157,7 @@ def test_pages_and_searches_are_what_the_logs_say_whatever_several_processes_do(
 
 def ask_and_die(root: Path, cache: Path, chance: random.Random) -> None:
     """Ask in a process that is killed somewhere in the middle, or just after."""
-    index = Index(str(root), cache=str(cache), ops=Mortal(chance.randint(0, 40)), slice_size=0)
+    index = Index(str(root), cache=str(cache), system=Mortal(chance.randint(0, 40)), slice_size=0)
     with suppress(Died):
         if chance.random() < 0.5:
             index.search("word")
@@ -238,7 +238,7 @@ def test_a_session_that_was_forgotten_explains_it_too(root: Path, large: Index) 
 
 def grow_by_hand(root: Path, key: str) -> None:
     """Append to a log as a program does that leaves no marks."""
-    with Sessions(Files(str(root), rules=RULES, marks=False)) as sessions:
+    with Sessions(FileStore(str(root), rules=RULES, marks=False)) as sessions:
         sessions.add_message(key, "user", "unmarked")
 
 
@@ -290,13 +290,13 @@ def test_without_marks_every_log_is_compared(root: Path, large: Index) -> None:
 
 
 def test_a_log_that_a_writer_is_at_is_looked_at_again(root: Path, large: Index) -> None:
-    ops = Ops()
-    fd = ops.open(str(log_of(root, "k5")), os.O_RDWR)
-    ops.flock(fd, wait=True)
-    Marks(ops, str(root)).leave(f"sessions/{log_of(root, 'k5').name}")
+    system = System()
+    fd = system.open(str(log_of(root, "k5")), os.O_RDWR)
+    system.flock(fd, wait=True)
+    Marks(system, str(root)).leave(f"sessions/{log_of(root, 'k5').name}")
     assert counts(large, limit=50) == {1}
-    ops.unlock(fd)
-    ops.close(fd)
+    system.unlock(fd)
+    system.close(fd)
     grow_by_hand(root, "k5")
     assert counts(large, limit=50) == {1, 2}
     grow_by_hand(root, "k5")
@@ -310,7 +310,7 @@ def test_a_log_that_is_looked_for_just_before_it_gets_its_name_is_found_later(
     def look() -> list[str]:
         return [info.key for info in large.page(Wanted(which="all", limit=50)).items if info.archived]
 
-    class Looks(Ops):
+    class Looks(System):
         def rename(self, old: str, new: str) -> None:
             look()
             super().rename(old, new)
@@ -323,7 +323,7 @@ def test_a_log_that_is_looked_for_just_before_it_gets_its_name_is_found_later(
         with nacre.open(root) as sessions:
             sessions.archive("k3")
         assert look() == ["k3"]
-    with Sessions(Files(str(root), rules=RULES, ops=Looks())) as sessions:
+    with Sessions(FileStore(str(root), rules=RULES, system=Looks())) as sessions:
         getattr(sessions, act)("k3")
     assert look() == (["k3"] if act == "archive" else [])
     assert ("k3" in keys(large)) == (act == "unarchive")
@@ -364,7 +364,7 @@ def scandirs(work: Callable[[], object]) -> int:
     return _scans - before
 
 
-class Meter(Ops):
+class Meter(System):
     """Counts calls to the operating system."""
 
     def __init__(self) -> None:
@@ -396,14 +396,14 @@ def cost(root: Path, cache: Path, size: int, ask: Callable[[Index], object]) -> 
             sessions.add_message(f"bench:{number}", "user", "fresh")
         sessions.add_message("bench:new", "user", "fresh")
         sessions.delete("bench:7")
-    ops = Meter()
-    index = Index(str(root), cache=str(cache), ops=ops, slice_size=10)
+    system = Meter()
+    index = Index(str(root), cache=str(cache), system=system, slice_size=10)
     steps = [0]
     connection = index._database._on_disk()
     connection.set_progress_handler(lambda: steps.__setitem__(0, steps[0] + 1), 10)
     listed = scandirs(lambda: ask(index))
     index.close()
-    return ops.calls, listed, steps[0]
+    return system.calls, listed, steps[0]
 
 
 @pytest.mark.parametrize(

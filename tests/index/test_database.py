@@ -26,7 +26,7 @@ from nacre.index.database import Database
 from nacre.index.query import Query
 from nacre.index.search import hits
 from nacre.index.warm import VERSION, folder_of
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from tests.index.conftest import infos
 
 
@@ -355,14 +355,14 @@ def test_in_a_forked_child_it_is_opened_anew(index: Index) -> None:
 def test_forked_while_a_thread_searches_the_child_can_still_ask(root: Path, cache: Path) -> None:
     searching, go_on = Event(), Event()
 
-    class Waits(Ops):
+    class Waits(System):
         def open(self, path: str, flags: int, mode: int = 0o600) -> int:
             if current_thread() is not main_thread():
                 searching.set()
                 go_on.wait()
             return super().open(path, flags, mode)
 
-    index = Index(str(root), cache=str(cache), ops=Waits(), fork_timeout=0.01)
+    index = Index(str(root), cache=str(cache), system=Waits(), fork_timeout=0.01)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(found, index)
         searching.wait()
@@ -380,7 +380,7 @@ def test_forked_while_a_thread_searches_the_child_can_still_ask(root: Path, cach
 def test_a_fork_waits_for_a_search_so_that_the_child_has_no_locks_of_it(root: Path, cache: Path) -> None:
     writing, go_on = Event(), Event()
 
-    class Waits(Ops):
+    class Waits(System):
         opened = 0
 
         def open(self, path: str, flags: int, mode: int = 0o600) -> int:
@@ -396,7 +396,7 @@ def test_a_fork_waits_for_a_search_so_that_the_child_has_no_locks_of_it(root: Pa
             go_on.set()
             return super().hold()
 
-    index = Watched(str(root), cache=str(cache), ops=Waits())
+    index = Watched(str(root), cache=str(cache), system=Waits())
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(found, index)
         writing.wait()

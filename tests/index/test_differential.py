@@ -18,7 +18,7 @@ from nacre.index import Index
 from nacre.index.query import Query, Term, parse, spellings
 from nacre.index.search_text import body_of, folded, is_unspaced, words_of
 from nacre.index.stems import stem
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 
 WORDS = [
     *("disk", "full", "Disk", "concatenate", "cat", "CATS", "résumé", "RESUME", "naïve", "Zürich", "zurich", "e"),
@@ -63,7 +63,7 @@ def text(chance: random.Random) -> str:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sessions, Index]]:
     """Sessions that were appended to, truncated, rewound, compacted and archived."""
     root, cache = (str(tmp_path_factory.mktemp(name)) for name in ("store", "cache"))
-    sessions = Sessions(Files(root, rules=RULES, compact_at=0, durability="relaxed"))
+    sessions = Sessions(FileStore(root, rules=RULES, compact_at=0, durability="relaxed"))
     index = Index(root, cache=cache)
     chance = random.Random(7)
     for number in range(12):

@@ -23,8 +23,8 @@ from nacre.index import Index
 from nacre.index.database import in_memory
 from nacre.index.intake import Found
 from nacre.index.tables import Chunk
-from nacre.storage.file_store import Files
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 from tests.index.conftest import infos
 from tests.paths import log_of
 
@@ -152,7 +152,7 @@ def test_chinese_and_signs_of_any_length_are_found(sessions: Sessions, index: In
 
 def compacted(root: Path) -> Sessions:
     """A store that moves out whatever is not live."""
-    return Sessions(Files(str(root), rules=RULES, compact_at=0))
+    return Sessions(FileStore(str(root), rules=RULES, compact_at=0))
 
 
 def test_what_compaction_moved_out_is_found_once(root: Path, index: Index) -> None:
@@ -339,12 +339,12 @@ def test_a_deletion_that_was_only_begun_counts(root: Path, sessions: Sessions, i
     kept = {path: path.read_bytes() for path in (*(root / "archive").iterdir(), log_of(root, "k"))}
     ended = root.parent / "ended"
 
-    class Stops(Ops):
+    class Stops(System):
         def unlink(self, path: str) -> None:
             ended.write_bytes(log_of(root, "k").read_bytes())
             super().unlink(path)
 
-    Sessions(Files(str(root), rules=RULES, ops=Stops())).delete("k")
+    Sessions(FileStore(str(root), rules=RULES, system=Stops())).delete("k")
     for path, data in kept.items():
         path.write_bytes(data)
     log_of(root, "k").write_bytes(ended.read_bytes())
@@ -386,22 +386,22 @@ def test_cut_at_every_byte_only_whole_groups_are_found(root: Path, cache: Path) 
 def test_while_a_writer_is_at_it_the_last_batch_waits(root: Path, sessions: Sessions, index: Index) -> None:
     sessions.add_message("k", "user", "word")
     sessions.add_message("k", "user", "word")
-    ops = Ops()
-    fd = ops.open(str(log_of(root, "k")), os.O_RDONLY)
-    assert ops.flock(fd, wait=True)
+    system = System()
+    fd = system.open(str(log_of(root, "k")), os.O_RDONLY)
+    assert system.flock(fd, wait=True)
     assert found(index, "word") == [("k", 2)]
-    ops.unlock(fd)
+    system.unlock(fd)
     assert found(index, "word") == [("k", 2), ("k", 3)]
-    ops.close(fd)
+    system.close(fd)
 
 
 def test_other_readers_are_not_taken_for_a_writer(root: Path, sessions: Sessions, index: Index) -> None:
     sessions.add_message("k", "user", "word")
-    ops = Ops()
-    fd = ops.open(str(log_of(root, "k")), os.O_RDONLY)
-    assert ops.share(fd)
+    system = System()
+    fd = system.open(str(log_of(root, "k")), os.O_RDONLY)
+    assert system.share(fd)
     assert found(index, "word") == [("k", 2)]
-    ops.close(fd)
+    system.close(fd)
 
 
 def test_a_log_that_was_replaced_is_read_anew(root: Path, sessions: Sessions, index: Index) -> None:
@@ -479,7 +479,7 @@ def test_a_session_whose_times_are_none_is_found_and_listed(
     log_of(root, "k").write_bytes(b"".join(map(sealed, changed)))
     assert found(index, "word") == [("k", 2)]
     assert [(info.key, info.created.year) for info in infos(index)] == [("k", 1970)]
-    assert [info.created.year for info in Sessions(Files(str(root), rules=RULES)).page().items] == [1970]
+    assert [info.created.year for info in Sessions(FileStore(str(root), rules=RULES)).page().items] == [1970]
 
 
 @pytest.mark.parametrize("limit", [2**62, 2**63 - 2, 2**63 - 1])
@@ -498,7 +498,7 @@ def sealed(line: bytes) -> bytes:
 def test_a_session_that_could_not_be_read_once_is_found_by_the_next_search(
     root: Path, cache: Path, sessions: Sessions
 ) -> None:
-    class FailsOnce(Ops):
+    class FailsOnce(System):
         opened = 0
 
         def open(self, path: str, flags: int, mode: int = 0o600) -> int:
@@ -510,7 +510,7 @@ def test_a_session_that_could_not_be_read_once_is_found_by_the_next_search(
 
     sessions.add_message("k", "user", "word")
     sessions.add_message("other", "user", "word")
-    index = Index(str(root), cache=str(cache), ops=FailsOnce())
+    index = Index(str(root), cache=str(cache), system=FailsOnce())
     assert found(index, "word") == [("other", 2)]
     assert found(index, "word") == [("k", 2), ("other", 2)]
     index.close()
@@ -533,7 +533,7 @@ def test_a_fork_that_has_lost_its_past_is_left_out_and_said_so(
 def test_a_fork_that_is_deleted_while_it_is_read_leaves_nothing(
     root: Path, cache: Path, sessions: Sessions, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Deletes(Ops):
+    class Deletes(System):
         has_read_the_oldest = False
 
         def open(self, path: str, flags: int, mode: int = 0o600) -> int:
@@ -548,7 +548,7 @@ def test_a_fork_that_is_deleted_while_it_is_read_leaves_nothing(
     sessions.fork("branch", "twig")
     sessions.delete("k")
     sessions.delete("branch")
-    index = Index(str(root), cache=str(cache), ops=Deletes())
+    index = Index(str(root), cache=str(cache), system=Deletes())
     assert found(index, "word") == []
     assert [record.message for record in caplog.records] == ["a session cannot be searched"]
     index.close()
@@ -571,7 +571,7 @@ def test_a_listing_is_what_the_logs_say(root: Path, sessions: Sessions, index: I
 def test_a_listing_reads_no_log_twice(root: Path, sessions: Sessions, cache: Path) -> None:
     opened: list[str] = []
 
-    class Watching(Ops):
+    class Watching(System):
         def open(self, path: str, flags: int, mode: int = 0o600) -> int:
             opened.append(path)
             return super().open(path, flags, mode)
@@ -579,7 +579,7 @@ def test_a_listing_reads_no_log_twice(root: Path, sessions: Sessions, cache: Pat
     for key in ("a", "b"):
         sessions.add_message(key, "user", "hello")
     infos(Index(str(root), cache=str(cache)))
-    index = Index(str(root), cache=str(cache), ops=Watching())
+    index = Index(str(root), cache=str(cache), system=Watching())
     assert len(list(infos(index))) == 2
     sessions.add_message("a", "user", "more")
     assert [info.messages for info in infos(index)] == [2, 1]
@@ -599,7 +599,7 @@ def test_what_a_half_done_move_left_in_the_archive_is_not_listed_twice(root: Pat
     stale = copy.read_bytes()
     sessions.unarchive("k")
     copy.write_bytes(stale[:-1])
-    for listing in (sessions.list, Sessions(Files(str(root), rules=RULES)).list):
+    for listing in (sessions.list, Sessions(FileStore(str(root), rules=RULES)).list):
         assert [info.key for info in listing()] == ["k"]
         assert list(listing(archived=True)) == []
     assert sessions.verify().ok

@@ -12,7 +12,7 @@ import nacre
 from nacre.history.session_state import RULES
 from nacre.legacy import Migration, fallback, migrate_at_start
 from nacre.storage.file_names import log_stem
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 from nacre.testing import Disk, Killed, Process, Snapshot, images
 
 ROOT = "/agent"
@@ -137,8 +137,8 @@ def planted(world: World, seed: int) -> Disk:
     return disk
 
 
-def store(process: Process) -> Files:
-    return Files(ROOT, rules=RULES, ops=process, compact_at=1, max_open=2, marks=False)
+def store(process: Process) -> FileStore:
+    return FileStore(ROOT, rules=RULES, system=process, compact_at=1, max_open=2, marks=False)
 
 
 def migrated(disk: Disk) -> Migration:
@@ -249,7 +249,7 @@ def continued(seed: int, *, budget: int = 1) -> int:
     disk = Disk(seed)
     disk.write_durable(f"{ROOT}/a.json", document("k", "one", "two", "three"))
     migrated(disk)
-    standby = fallback(ROOT, OSError("no"), ops=disk.process())
+    standby = fallback(ROOT, OSError("no"), system=disk.process())
     standby.add_message("k", "user", "four")
     kept = rng.choice((4, 2))
     if kept == 2:

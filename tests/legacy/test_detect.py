@@ -12,33 +12,33 @@ import nacre
 from nacre.history.session_state import RULES
 from nacre.legacy.detect import DONE, is_due
 from nacre.legacy.migration import migrate_at_start
-from nacre.storage.file_store import Files
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 
 
 def test_a_new_store_has_nothing_to_migrate(root: Path) -> None:
-    assert not is_due(Ops(), str(root))
-    Files(str(root), rules=RULES)
-    assert not is_due(Ops(), str(root))
+    assert not is_due(System(), str(root))
+    FileStore(str(root), rules=RULES)
+    assert not is_due(System(), str(root))
 
 
 def test_a_store_is_looked_through_once(root: Path) -> None:
-    store = Files(str(root), rules=RULES)
+    store = FileStore(str(root), rules=RULES)
     nacre.Sessions(store).add_message("k", "user", "a")
-    assert is_due(Ops(), str(root))
+    assert is_due(System(), str(root))
     migrate_at_start(store)
-    assert not is_due(Ops(), str(root))
+    assert not is_due(System(), str(root))
 
 
 @pytest.mark.parametrize(
     "name", ["a.json", "a.jsonl", "a.jsonl.archived", "sessions/a.json", "sessions/a.jsonl.migrating.2"]
 )
 def test_any_name_of_an_earlier_session_is_a_sign(name: str, root: Path) -> None:
-    store = Files(str(root), rules=RULES)
+    store = FileStore(str(root), rules=RULES)
     nacre.Sessions(store).add_message("k", "user", "a")
     migrate_at_start(store)
     (root / name).touch()
-    assert is_due(Ops(), str(root))
+    assert is_due(System(), str(root))
 
 
 def test_looking_for_signs_loads_nothing_else() -> None:
@@ -60,7 +60,7 @@ def aged(root: Path) -> None:
     os.utime(root / "sessions", ns=(10**18, 10**18 + len(list((root / "sessions").iterdir()))))
 
 
-class Listing(Ops):
+class Listing(System):
     """The operating system, and which folders were listed."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Listing(Ops):
 
 
 def test_logs_are_not_listed_again_while_their_folder_is_as_it_was(root: Path) -> None:
-    store = Files(str(root), rules=RULES)
+    store = FileStore(str(root), rules=RULES)
     nacre.Sessions(store).add_message("k", "user", "a")
     migrate_at_start(store)
     aged(root)
@@ -85,13 +85,13 @@ def test_logs_are_not_listed_again_while_their_folder_is_as_it_was(root: Path) -
 def test_a_name_that_comes_later_is_a_sign(root: Path) -> None:
     test_logs_are_not_listed_again_while_their_folder_is_as_it_was(root)
     (root / "sessions" / "late.json").touch()
-    assert is_due(Ops(), str(root))
+    assert is_due(System(), str(root))
     aged(root)
-    assert is_due(Ops(), str(root))
+    assert is_due(System(), str(root))
 
 
 def test_a_folder_that_has_just_changed_is_not_taken_for_known(root: Path) -> None:
-    store = Files(str(root), rules=RULES)
+    store = FileStore(str(root), rules=RULES)
     nacre.Sessions(store).add_message("k", "user", "a")
     migrate_at_start(store)
     first, second = Listing(), Listing()
@@ -101,11 +101,11 @@ def test_a_folder_that_has_just_changed_is_not_taken_for_known(root: Path) -> No
 
 
 def test_a_migration_in_another_process_is_not_disturbed(root: Path) -> None:
-    store = Files(str(root), rules=RULES)
+    store = FileStore(str(root), rules=RULES)
     nacre.Sessions(store).add_message("k", "user", "a")
     migrate_at_start(store)
     aged(root)
     with (root / "migrating.lock").open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert not is_due(Ops(), str(root))
+        assert not is_due(System(), str(root))
         assert held.read() == DONE

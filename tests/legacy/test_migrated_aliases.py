@@ -8,7 +8,7 @@ import nacre
 from nacre.history import alias_table
 from nacre.history.session_state import RULES
 from nacre.legacy import migrate
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 from tests.legacy.earlier import line, meta
 from tests.legacy.test_migration import files, put, said
 
@@ -76,7 +76,7 @@ def test_names_that_the_table_has_lost_come_back_from_active_and_archived_sessio
 
 
 def test_a_fork_does_not_take_the_names_of_what_it_grew_from(tmp_path: Path) -> None:
-    store = Files(str(tmp_path / "store"), rules=RULES, compact_at=1)
+    store = FileStore(str(tmp_path / "store"), rules=RULES, compact_at=1)
     sessions = nacre.Sessions(store)
     sessions.add_message("one", "user", "x")
     sessions.add_alias("one", "uno")

@@ -11,15 +11,15 @@ import pytest
 import nacre
 from nacre.history.session_state import RULES
 from nacre.legacy import Migrated, Migration, migrate, migrate_at_start
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 from nacre.testing import Disk, Fault
 from tests.legacy import earlier
 from tests.legacy.earlier import TORN, document, line, meta
 from tests.paths import log_of
 
 
-def files(root: Path) -> Files:
-    return Files(str(root), rules=RULES)
+def files(root: Path) -> FileStore:
+    return FileStore(str(root), rules=RULES)
 
 
 def put(root: Path, **contents: bytes) -> None:
@@ -354,10 +354,10 @@ PROGRAM = """
 import sys
 from nacre.history.session_state import RULES
 from nacre.legacy import migrate_at_start
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 from tests.paths import log_of
 from tests.paths import log_of
-store = Files(sys.argv[1], rules=RULES)
+store = FileStore(sys.argv[1], rules=RULES)
 print("ready", flush=True)
 sys.stdin.readline()
 print(sum(found.outcome == "migrated" for found in migrate_at_start(store).report))

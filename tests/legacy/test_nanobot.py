@@ -15,7 +15,7 @@ import nacre
 from nacre.history.session_state import RULES
 from nacre.legacy import migrate
 from nacre.legacy.formats import read_nanobot
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "exec", "arguments": "{}"}}
 MESSAGES: list[dict[str, Any]] = [
@@ -44,7 +44,7 @@ def lines(*values: Any) -> bytes:
 
 
 def opened(tmp_path: Path, folder: Path) -> tuple[nacre.Sessions, list[tuple[str, str]]]:
-    store = Files(str(tmp_path / "store"), rules=RULES)
+    store = FileStore(str(tmp_path / "store"), rules=RULES)
     found = migrate(store, folder)
     return nacre.Sessions(store), [(migrated.key, migrated.outcome) for migrated in found.report]
 

@@ -152,15 +152,15 @@ def test_last_gives_the_newest(last: int | None, found: str, root: Path) -> None
 def test_power_cut_while_saving_leaves_the_old_document_or_the_new_one() -> None:
     disk = Disk(1)
     disk.write_durable(f"{ROOT}/k.json", document("k", "a"))
-    store = SessionManager(ROOT, ops=disk.process())
+    store = SessionManager(ROOT, system=disk.process())
     store.add_message("k", "user", "b")
     seen = []
     disk.before = lambda call, _: seen.append(disk.snapshot())
     store.save("k")
-    found = [said(SessionManager(ROOT, ops=image.process())) for at in seen for image in images(at, _rng(), 3)]
+    found = [said(SessionManager(ROOT, system=image.process())) for at in seen for image in images(at, _rng(), 3)]
     assert all(texts in (["a"], ["a", "b"]) for texts in found)
     (after, *_) = images(disk.snapshot(), _rng(), 0)
-    assert said(SessionManager(ROOT, ops=after.process())) == ["a", "b"]
+    assert said(SessionManager(ROOT, system=after.process())) == ["a", "b"]
 
 
 def _rng() -> Random:
@@ -170,7 +170,7 @@ def _rng() -> Random:
 def test_a_failed_save_says_so_and_leaves_nothing_behind() -> None:
     disk = Disk(1)
     disk.write_durable(f"{ROOT}/k.json", document("k", "a"))
-    store = SessionManager(ROOT, ops=disk.process())
+    store = SessionManager(ROOT, system=disk.process())
     disk.fail(Fault(call="fsync", nth=1))
     with pytest.raises(nacre.Refused):
         store.save("k")
@@ -182,4 +182,4 @@ def test_a_directory_that_cannot_be_read_is_not_an_empty_one() -> None:
     disk.write_durable(f"{ROOT}/k.json", document("k", "a"))
     disk.fail(Fault(call="listdir", nth=1, errno=13))
     with pytest.raises(nacre.StoreError):
-        SessionManager(ROOT, ops=disk.process())
+        SessionManager(ROOT, system=disk.process())

@@ -9,18 +9,18 @@ import pytest
 import nacre
 from nacre.legacy.documents import Bad
 from nacre.legacy.sources import set_aside
-from nacre.storage.paths import Place
-from nacre.storage.system import Ops
+from nacre.storage.paths import SessionPaths
+from nacre.storage.system import System
 
 
 @pytest.mark.parametrize("start", [0, 7])
 def test_what_a_person_has_settled_is_not_set_aside_again(root: Path, start: int) -> None:
     with nacre.open(root) as sessions:
         sessions.add_message("k", "user", "a")
-        place, (listed,) = Place.of(str(root), "k"), sessions.list()
+        place, (listed,) = SessionPaths.of(str(root), "k"), sessions.list()
         bad = [Bad(raw=b"no message", start=start, reason="not a message")]
-        set_aside(Ops(), place, listed.generation, bad)
+        set_aside(System(), place, listed.generation, bad)
         assert [entry.text for entry in sessions.quarantine("k")] == ["no message"]
         sessions.discard("k")
-        set_aside(Ops(), place, listed.generation, bad)
+        set_aside(System(), place, listed.generation, bad)
         assert sessions.quarantine("k") == []

@@ -12,7 +12,7 @@ from nacre import DurabilityUnknown, Message, Sessions, StoreError
 from nacre.entries import AppendRecord, SetMeta
 from nacre.history.session_state import RULES
 from nacre.legacy.standby import StandIn, bring_home
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 from nacre.user_files import has_standby, standby_places
 
 REASON = StoreError("it is broken")
@@ -43,7 +43,7 @@ def anew(root: Path) -> Sessions:
 
 
 def home(root: Path) -> Sessions:
-    store = Files(str(root), rules=RULES)
+    store = FileStore(str(root), rules=RULES)
     assert all(found.ok for found in bring_home(str(root)))
     return Sessions(store)
 
@@ -248,7 +248,7 @@ def test_a_deletion_erases_what_waits_outside_the_store(stand_in: Sessions, root
     for key in ("k", "other"):
         stand_in.add_message(key, "user", "while it was broken")
     stand_in.close()
-    with Sessions(Files(str(root), rules=RULES)) as sessions:
+    with Sessions(FileStore(str(root), rules=RULES)) as sessions:
         sessions.delete("k")
     assert not any('"k"' in path.read_text() for place in standby_places(str(root)) for path in Path(place).iterdir())
     with nacre.open(root) as sessions:

@@ -8,14 +8,14 @@ import pytest
 import nacre
 from nacre.history.session_state import RULES
 from nacre.legacy import Migration, SessionManager, fallback, migrate_at_start
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 from nacre.testing import Disk, images
 from tests.legacy.earlier import document, line
 from tests.paths import log_of
 
 
 def sessions_at(root: Path) -> tuple[Migration, nacre.Sessions]:
-    store = Files(str(root), rules=RULES)
+    store = FileStore(str(root), rules=RULES)
     return migrate_at_start(store), nacre.Sessions(store)
 
 
@@ -110,12 +110,12 @@ def test_what_both_wrote_is_kept(root: Path) -> None:
 def test_what_it_wrote_is_flushed_in_a_relaxed_store_too() -> None:
     disk = Disk(0)
     disk.write_durable("/agent/a.json", document("k", "a"))
-    store = Files("/agent", rules=RULES, ops=disk.process(), durability="relaxed")
+    store = FileStore("/agent", rules=RULES, system=disk.process(), durability="relaxed")
     migrate_at_start(store)
     disk.write_durable("/agent/a.json", document("k", "a", "b"))
     migrate_at_start(store)
     after = next(images(disk.snapshot(), Random(0), 0))
-    assert said(nacre.Sessions(Files("/agent", rules=RULES, ops=after.process()))) == ["a", "b"]
+    assert said(nacre.Sessions(FileStore("/agent", rules=RULES, system=after.process()))) == ["a", "b"]
 
 
 def test_a_new_session_of_its_own_is_migrated(root: Path) -> None:

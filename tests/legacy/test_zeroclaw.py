@@ -15,8 +15,8 @@ from nacre.history.session_state import RULES
 from nacre.legacy import Migration, migrate
 from nacre.legacy.documents import Unreadable
 from nacre.legacy.formats import read_database
-from nacre.storage.file_store import Files
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 
 ALICE, BOB = "telegram_default_42_alice", "matrix_default__room_example_org__bob_example_org"
 
@@ -56,7 +56,7 @@ def describe(database: sqlite3.Connection, key: str, **fields: str) -> None:
 
 
 def opened(tmp_path: Path, *, dry_run: bool = False) -> tuple[nacre.Sessions, Migration]:
-    store = Files(str(tmp_path / "store"), rules=RULES)
+    store = FileStore(str(tmp_path / "store"), rules=RULES)
     return nacre.Sessions(store), migrate(store, tmp_path / "zeroclaw", dry_run=dry_run)
 
 
@@ -135,7 +135,7 @@ def test_a_database_of_something_else_is_not_touched(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"not a database"])
 def test_a_file_that_is_no_database_has_no_sessions(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "sessions.db").write_bytes(data)
-    assert list(read_database(Ops(), f"{tmp_path}/sessions.db")) == []
+    assert list(read_database(System(), f"{tmp_path}/sessions.db")) == []
 
 
 def test_a_damaged_database_is_said(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_database_that_is_written_all_the_time_is_not_read_half(tmp_path: Path
     with zeroclaw(tmp_path, journal="delete"):
         pass
 
-    class Busy(Ops):
+    class Busy(System):
         def stat(self, path: str) -> object:  # type: ignore[override]
             (tmp_path / "sessions.db").write_bytes((tmp_path / "sessions.db").read_bytes() + b"x")
             return super().stat(path)

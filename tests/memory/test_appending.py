@@ -11,11 +11,11 @@ from pathlib import Path
 import nacre
 from nacre.memory.agent_memory import Memory
 from nacre.sessions import Sessions
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from tests.memory.scene import answer, days, learn, memory, turn
 
 
-class Counting(Ops):
+class Counting(System):
     """The operating system, which counts the bytes that are written, and stops for good after so many."""
 
     def __init__(self, limit: int = 1 << 40) -> None:
@@ -30,9 +30,9 @@ class Counting(Ops):
 
 
 @contextmanager
-def remembering(root: Path, ops: Ops | None = None) -> Iterator[tuple[Sessions, Memory]]:
+def remembering(root: Path, system: System | None = None) -> Iterator[tuple[Sessions, Memory]]:
     with nacre.open(root) as sessions:
-        kept = memory(sessions, root / "home", ops=ops)
+        kept = memory(sessions, root / "home", system=system)
         kept.begin()
         yield sessions, kept
 
@@ -45,12 +45,12 @@ def talk(root: Path, count: int) -> None:
 
 
 def cost_of_a_turn(root: Path) -> int:
-    ops = Counting()
-    with remembering(root, ops) as (sessions, kept):
-        before = ops.written
+    system = Counting()
+    with remembering(root, system) as (sessions, kept):
+        before = system.written
         turn(sessions, "k", "Tell me about pearls")
         learn(kept, "k")
-        return ops.written - before
+        return system.written - before
 
 
 def test_a_turn_costs_as_much_late_in_the_day_as_early(root: Path) -> None:
@@ -70,7 +70,7 @@ def test_wherever_it_is_cut_off_each_line_is_on_the_page_once(root: Path) -> Non
         place = root / str(most)
         shutil.copytree(root / "first", place)
         with nacre.open(place) as sessions:
-            learn(memory(sessions, place / "home", ops=Counting(most)), "k")
+            learn(memory(sessions, place / "home", system=Counting(most)), "k")
             # The next start knows nothing of what went wrong.
             kept = memory(sessions, place / "home")
             kept.settle()
@@ -102,7 +102,7 @@ def test_a_line_that_a_person_takes_out_after_it_was_appended_stays_out(root: Pa
 
 
 def test_a_page_that_may_not_be_written_is_replaced(root: Path) -> None:
-    class Refusing(Ops):
+    class Refusing(System):
         def open(self, path: str, flags: int, mode: int = 0o777) -> int:
             if path.endswith(".md") and flags & os.O_APPEND:
                 raise PermissionError(13, "Permission denied", path)
@@ -116,7 +116,7 @@ def test_a_page_that_may_not_be_written_is_replaced(root: Path) -> None:
 
 
 def test_a_page_that_is_taken_away_before_it_is_appended_to_is_written_again(root: Path) -> None:
-    class Racing(Ops):
+    class Racing(System):
         is_done = False
 
         def open(self, path: str, flags: int, mode: int = 0o777) -> int:
@@ -126,16 +126,16 @@ def test_a_page_that_is_taken_away_before_it_is_appended_to_is_written_again(roo
             return super().open(path, flags, mode)
 
     talk(root, 2)
-    ops = Racing()
-    with remembering(root, ops) as (sessions, kept):
+    system = Racing()
+    with remembering(root, system) as (sessions, kept):
         turn(sessions, "k", "Tell me about pearls")
         learn(kept, "k")
-    assert ops.is_done
+    assert system.is_done
     assert len(days(root / "home")) == 3
 
 
 def test_a_page_that_is_saved_in_place_before_it_is_appended_to_is_read_again(root: Path) -> None:
-    class Racing(Ops):
+    class Racing(System):
         is_done = False
 
         def open(self, path: str, flags: int, mode: int = 0o777) -> int:

@@ -12,7 +12,7 @@ import pytest
 import nacre
 from nacre.memory.agent_memory import Memory
 from nacre.sessions import Sessions
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from tests.memory.scene import answer, days, facts, learn, memory, page, turn
 
 FACTS = ("The cat is called Tom.", "Tea is taken without milk.", "The office is in Porto.")
@@ -198,7 +198,7 @@ def test_a_conflict_keeps_both(kept: Memory, sessions: Sessions, folder: Path) -
     assert first.id not in {line.id for line in kept.list()}
 
 
-class Saving(Ops):
+class Saving(System):
     """The operating system, with a person who saves the page before one of its calls."""
 
     def __init__(self, at: int, save: Callable[[], None]) -> None:
@@ -231,7 +231,7 @@ def test_nothing_saved_at_any_moment_is_lost(root: Path, by_name: bool) -> None:
             if by_name:
                 target.rename(file)
 
-        busy = memory(sessions, folder, ops=Saving(at, save))
+        busy = memory(sessions, folder, system=Saving(at, save))
         busy.remember(f"Thing {at} is new.")
         memory(sessions, folder).settle()
         assert saved < at or "- I was here." in page(folder), f"saved before call {at}"
@@ -241,7 +241,7 @@ def test_nothing_saved_at_any_moment_is_lost(root: Path, by_name: bool) -> None:
     pytest.fail("there was no end to it")
 
 
-class Filling(Ops):
+class Filling(System):
     """The operating system, with a sandbox that once finds no page, and makes an empty one to cover it."""
 
     def __init__(self) -> None:
@@ -257,7 +257,7 @@ class Filling(Ops):
 def test_an_empty_page_that_is_made_while_it_is_written_takes_nothing_out(
     kept: Memory, sessions: Sessions, folder: Path
 ) -> None:
-    memory(sessions, folder, ops=Filling()).remember("The bus is number 7")
+    memory(sessions, folder, system=Filling()).remember("The bus is number 7")
     kept.settle()
     assert facts(kept) == [*FACTS, "The bus is number 7"]
     assert len(page(folder)) == 4

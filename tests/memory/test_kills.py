@@ -17,15 +17,15 @@ from nacre.history.session_state import RULES
 from nacre.memory.agent_memory import Memory, NoSuchFact
 from nacre.memory.store import KEY
 from nacre.sessions import Sessions
-from nacre.storage.file_store import Files
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 from tests.memory.scene import answer, days, facts, learn, memory, page, turn
 
 MOST_CALLS = 600
 CHANGING = frozenset(("write", "ftruncate", "rename", "link", "unlink", "mkdir", "fdatasync", "fsync"))
 
 
-class Deadly(Ops):
+class Deadly(System):
     """The operating system, until its nth call that changes something."""
 
     def __init__(self, left: int) -> None:
@@ -39,7 +39,7 @@ class Deadly(Ops):
         return super().__getattribute__(name)
 
 
-def killed_at(nth: int, act: Callable[[Ops], None]) -> bool:
+def killed_at(nth: int, act: Callable[[System], None]) -> bool:
     """Act in a child that is killed at its nth call; False if it came to its end before."""
     child = os.fork()
     if not child:
@@ -50,13 +50,13 @@ def killed_at(nth: int, act: Callable[[Ops], None]) -> bool:
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
-def consolidate(root: Path, ops: Ops) -> None:
+def consolidate(root: Path, system: System) -> None:
     """Learn from two turns, the second of which contradicts the first."""
     cities = [answer("", ("city", f"The user lives in {city}.")) for city in ("Berlin", "Lisbon")]
-    with Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
+    with Sessions(FileStore(str(root), rules=RULES, system=system)) as sessions:
         known = len(memory(sessions, root / "workspace").days())
         answers = cities[known:]
-        kept = memory(sessions, root / "workspace", *answers, ops=ops)
+        kept = memory(sessions, root / "workspace", *answers, system=system)
         kept.settle()
         learn(kept, "k")
 
@@ -71,10 +71,10 @@ def test_each_turn_is_learned_from_once(root: Path) -> None:
     for nth in range(1, MOST_CALLS):
         place = root / str(nth)
         talk(place)
-        if not killed_at(nth, lambda ops, place=place: consolidate(place, ops)):  # type: ignore[misc]
+        if not killed_at(nth, lambda system, place=place: consolidate(place, system)):  # type: ignore[misc]
             assert nth > 25
             return
-        consolidate(place, Ops())
+        consolidate(place, System())
         assert page(place / "workspace") == [
             "- ~~The user lives in Berlin.~~ [k 2]",
             "- The user lives in Lisbon. [k 4]",
@@ -87,9 +87,9 @@ def test_each_turn_is_learned_from_once(root: Path) -> None:
 
 
 def test_erasing_is_finished_by_whoever_comes_next_and_loses_nothing_else(root: Path) -> None:
-    def forget(root: Path, ops: Ops) -> None:
-        with Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
-            memory(sessions, root / "workspace", ops=ops).forget_session("k")
+    def forget(root: Path, system: System) -> None:
+        with Sessions(FileStore(str(root), rules=RULES, system=system)) as sessions:
+            memory(sessions, root / "workspace", system=system).forget_session("k")
 
     for nth in range(1, MOST_CALLS):
         place = root / str(nth)
@@ -97,8 +97,8 @@ def test_erasing_is_finished_by_whoever_comes_next_and_loses_nothing_else(root: 
             kept = memory(sessions, place / "workspace")
             kept.remember("Plums are ripe.", key="k")
             kept.remember("Figs are sweet.", key="other")
-        was_killed = killed_at(nth, lambda ops, place=place: forget(place, ops))  # type: ignore[misc]
-        forget(place, Ops())
+        was_killed = killed_at(nth, lambda system, place=place: forget(place, system))  # type: ignore[misc]
+        forget(place, System())
         with nacre.open(place) as sessions:
             assert facts(memory(sessions, place / "workspace")) == ["Figs are sweet."]
             assert [info.key for info in sessions.list(prefix="nacre:", internal=True)] == [KEY]
@@ -115,9 +115,9 @@ def holding(root: Path, text: bytes) -> list[str]:
 
 
 def test_edits_are_taken_in_once(root: Path) -> None:
-    def settle(root: Path, ops: Ops) -> None:
-        with Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
-            memory(sessions, root / "workspace", ops=ops).settle()
+    def settle(root: Path, system: System) -> None:
+        with Sessions(FileStore(str(root), rules=RULES, system=system)) as sessions:
+            memory(sessions, root / "workspace", system=system).settle()
 
     for nth in range(1, MOST_CALLS):
         place = root / str(nth)
@@ -129,8 +129,8 @@ def test_edits_are_taken_in_once(root: Path) -> None:
             file.read_text().replace("sweet", "very sweet").replace("- Plums are ripe.\n", "") + "\nMine\n- New one\n"
         )
         file.write_text(wanted)
-        was_killed = killed_at(nth, lambda ops, place=place: settle(place, ops))  # type: ignore[misc]
-        settle(place, Ops())
+        was_killed = killed_at(nth, lambda system, place=place: settle(place, system))  # type: ignore[misc]
+        settle(place, System())
         assert file.read_text() == wanted, f"killed at call {nth}"
         with nacre.open(place) as sessions:
             assert facts(memory(sessions, place / "workspace")) == [
@@ -144,9 +144,9 @@ def test_edits_are_taken_in_once(root: Path) -> None:
     pytest.fail("the child never came to its end")
 
 
-def act_on(root: Path, ops: Ops, act: Callable[[Memory], object]) -> None:
-    with Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions, suppress(NoSuchFact):
-        act(memory(sessions, root / "workspace", ops=ops))
+def act_on(root: Path, system: System, act: Callable[[Memory], object]) -> None:
+    with Sessions(FileStore(str(root), rules=RULES, system=system)) as sessions, suppress(NoSuchFact):
+        act(memory(sessions, root / "workspace", system=system))
 
 
 VERSIONS: list[tuple[str, Callable[[Memory], object], list[list[str]]]] = [
@@ -180,7 +180,7 @@ def test_a_change_that_is_killed_was_made_or_was_not(
     for nth in range(1, MOST_CALLS):
         place = root / str(nth)
         shutil.copytree(source, place)
-        was_killed = killed_at(nth, lambda ops, place=place: act_on(place, ops, act))  # type: ignore[misc]
+        was_killed = killed_at(nth, lambda system, place=place: act_on(place, system, act))  # type: ignore[misc]
         with nacre.open(place) as sessions:
             left = memory(sessions, place / "workspace")
             found = facts(left)

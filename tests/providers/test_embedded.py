@@ -15,7 +15,7 @@ import pytest
 
 from nacre.agent.ports import Context, Event, Reply, Spec, Text
 from nacre.cli import main
-from nacre.entries import Message, ToolCall, say
+from nacre.entries import Message, ToolCall, encode_message
 from nacre.errors import ContextOverflow, ProviderError
 from nacre.providers import weights
 from nacre.providers.embedded import Embedded, Settings, body, run_request
@@ -89,7 +89,7 @@ def test_with_tools_it_answers_text_or_calls_that_follow_the_schema() -> None:
         return [await provider.complete(context, emit=lambda _: None) for context in (*contexts, CALLED)]
 
     for reply in run(ask, Settings(context_size=512, max_tokens=40, threads=1)):
-        say(reply.message)
+        encode_message(reply.message)
         assert "<tool_call>" not in reply.message.content
         for call in reply.message.tool_calls:
             assert call.name == "read_file"

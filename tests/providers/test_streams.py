@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Reply
-from nacre.entries import Message, say
+from nacre.entries import Message, encode_message
 from nacre.errors import ProviderError
 from nacre.providers import anthropic, ollama, openai
 from nacre.providers.model_server import Timeouts
@@ -373,7 +373,7 @@ async def judge(provider: Any, kind: Kind) -> str:
     """Ask once: "understood", "told", or the raw error."""
     try:
         reply = await provider.complete(CONTEXT, emit=Listener())
-        say(reply.message)
+        encode_message(reply.message)
         json.dumps(BODIES[kind](Context(messages=[*CONTEXT.messages, reply.message]))).encode()
     except ProviderError as error:
         str(error).encode()

@@ -12,7 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from nacre.agent.ports import Spec, Text, Thought
-from nacre.entries import Message, ToolCall, say
+from nacre.entries import Message, ToolCall, encode_message
 from nacre.providers.text_tools.call_shapes import ParsedCall
 from nacre.providers.text_tools.lenient_json import Incomplete, NotJson, Reader
 from nacre.providers.text_tools.parser import Answer, read, read_native
@@ -181,7 +181,7 @@ def test_what_is_rendered_is_read_back_equal(
 def test_no_text_raises_and_whatever_is_found_can_be_stored(text: str, cut: bool, sizes: list[int]) -> None:
     found = read(text, TOOLS, cut=cut)
     calls = tuple(ToolCall(id="c", name=call.name, arguments=call.arguments) for call in found.calls)
-    say(Message(role="assistant", content=found.content, tool_calls=calls, reasoning=found.reasoning))
+    encode_message(Message(role="assistant", content=found.content, tool_calls=calls, reasoning=found.reasoning))
     shown = shown_of(text, sizes)
     closes = ("</think", "</mm:think", "<channel", "[/THINK]", "<|END_THINKING|>", "<|close|>think")
     assert any(mark in text for mark in closes) or found.content.startswith(shown)
@@ -192,7 +192,7 @@ def test_no_text_raises_and_whatever_is_found_can_be_stored(text: str, cut: bool
 def test_no_text_of_a_model_with_native_calls_raises_or_is_lost(text: str, cut: bool, sizes: list[int]) -> None:
     found = read_native(text, TOOLS, cut=cut)
     calls = tuple(ToolCall(id="c", name=call.name, arguments=call.arguments) for call in found.calls)
-    say(Message(role="assistant", content=found.content, tool_calls=calls, reasoning=found.reasoning))
+    encode_message(Message(role="assistant", content=found.content, tool_calls=calls, reasoning=found.reasoning))
     assert all(call.name in {tool.name for tool in TOOLS} for call in found.calls)
     shown = shown_of(text, sizes, native=True)
     if not found.calls:

@@ -27,8 +27,8 @@ from nacre.runtime.gateway.access import Manners
 from nacre.runtime.gateway.gateway import SILENT, TOO_FAST, Gateway, Room
 from nacre.runtime.gateway.inbox import KEYS, Inbox, Why, forget_answered, name_of
 from nacre.sessions import Sessions
-from nacre.storage.file_store import Files
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 from tests.agent.scene import agent
 from tests.agent.test_kills import Deadly
 
@@ -304,7 +304,7 @@ def test_words_keep_their_order_when_the_inbox_is_begun_anew(root: Path) -> None
 def test_a_clock_that_goes_back_opens_nothing_again(root: Path) -> None:
     seconds = itertools.count(2_000_000_000, -1)
 
-    class Backwards(Ops):
+    class Backwards(System):
         def now(self) -> float:
             return next(seconds)
 
@@ -319,7 +319,7 @@ def test_a_clock_that_goes_back_opens_nothing_again(root: Path) -> None:
         return left
 
     for first in range(0, 60, 3):
-        with Sessions(Files(str(root), rules=RULES, ops=Backwards())) as sessions:
+        with Sessions(FileStore(str(root), rules=RULES, system=Backwards())) as sessions:
             assert anyio.run(work, sessions, first) == []
 
 
@@ -457,7 +457,7 @@ def test_words_that_had_joined_a_turn_whose_answer_was_sent_are_not_answered_aga
 # Killed at any call
 
 
-def run_once(root: Path, ops: Ops) -> None:
+def run_once(root: Path, system: System) -> None:
     """Serve two senders; what was sent goes to a file, as the other end of a line would keep it."""
     sent = root.parent / "sent"
     arriving = [words("one", id="1"), words("two", "bob", id="2"), words("three", id="3")]
@@ -475,11 +475,11 @@ def run_once(root: Path, ops: Ops) -> None:
         while Inbox(sessions).read():
             await serve(sessions, Kept([], enough=0))
 
-    with Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
+    with Sessions(FileStore(str(root), rules=RULES, system=system)) as sessions:
         anyio.run(run, sessions)
 
 
-def killed(run: Callable[[Path, Ops], None], root: Path, nth: int) -> bool:
+def killed(run: Callable[[Path, System], None], root: Path, nth: int) -> bool:
     child = os.fork()
     if not child:
         try:
@@ -498,7 +498,7 @@ def test_killed_anywhere_every_message_has_one_answer(tmp_path: Path) -> None:
         if not killed(run_once, root, nth):
             break
         tried += 1
-        run_once(root, Ops())
+        run_once(root, System())
         assert texts(root, words("one")) == ["one", "re: one", "three", "re: three"]
         assert texts(root, words("two", "bob")) == ["two", "re: two"]
         sent = (root.parent / "sent").read_text().splitlines()

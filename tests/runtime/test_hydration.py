@@ -12,7 +12,7 @@ from nacre.channels.channel import Accept, InboundMessage, key_of
 from nacre.config import Settings
 from nacre.runtime import run_agent
 from nacre.runtime.daemon import serving
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from nacre.testing.ollama_server import OllamaServer, said
 from nacre.testing.ollama_server import serving as ollama
 from tests.paths import log_of
@@ -25,13 +25,13 @@ Opened = list[str]
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     """The files that were opened, by name."""
     names: Opened = []
-    real = Ops.open
+    real = System.open
 
-    def noted(self: Ops, path: str, *args: Any) -> int:
+    def noted(self: System, path: str, *args: Any) -> int:
         names.append(Path(path).name)
         return real(self, path, *args)
 
-    monkeypatch.setattr(Ops, "open", noted)
+    monkeypatch.setattr(System, "open", noted)
     return names
 
 

@@ -21,7 +21,7 @@ from nacre.runtime import retention, run_agent
 from nacre.runtime.agents import Agents
 from nacre.runtime.retention import Clock, Keeper, Left, Rules, due
 from nacre.sessions import Sessions
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from nacre.testing.ollama_server import OllamaServer
 from nacre.testing.ollama_server import serving as ollama
 from tests.runtime.test_assembly import MODELS
@@ -277,8 +277,8 @@ def killed(act: Callable[[], object], *, at: int) -> bool:
         try:
             left = [at]
             for name in MUTATING:
-                call = _deadly(getattr(Ops, name), left)
-                setattr(Ops, name, staticmethod(call) if isinstance(vars(Ops)[name], staticmethod) else call)
+                call = _deadly(getattr(System, name), left)
+                setattr(System, name, staticmethod(call) if isinstance(vars(System)[name], staticmethod) else call)
             act()
             code = 0
         finally:

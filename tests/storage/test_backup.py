@@ -11,7 +11,7 @@ import pytest
 import nacre
 from nacre.opening import back_up
 from nacre.storage.backup import copy
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from tests.paths import log_of
 from tests.simulated import said, say
 
@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Path:
     return root
 
 
-class Meanwhile(Ops):
+class Meanwhile(System):
     """Has something happen while somebody waits for the first lock."""
 
     def __init__(self, act: Callable[[], object]) -> None:
@@ -65,7 +65,7 @@ def test_a_log_that_goes_while_others_are_copied_is_left_out(store: Path) -> Non
 
 def test_a_log_that_goes_while_its_lock_is_waited_for_is_left_out(store: Path) -> None:
     goal = store.with_name("copy")
-    copy(str(store), str(goal), nothing, ops=Meanwhile(log_of(store, "k").unlink))
+    copy(str(store), str(goal), nothing, system=Meanwhile(log_of(store, "k").unlink))
     assert (read(goal, "k"), read(goal, "last")) == ([], ["b"])
 
 
@@ -79,7 +79,7 @@ def test_the_successor_of_a_log_is_copied(store: Path) -> None:
         with nacre.open(store) as sessions:
             say(sessions, "c")
 
-    copy(str(store), str(goal), nothing, ops=Meanwhile(replace))
+    copy(str(store), str(goal), nothing, system=Meanwhile(replace))
     assert read(goal, "k") == ["a", "c"]
 
 
@@ -95,11 +95,11 @@ def test_a_log_that_cannot_be_read_is_copied_as_it_is(store: Path) -> None:
     goal, log = store.with_name("copy"), log_of(store, "k")
     log.write_bytes(b'{"v":2,"n":1,"t":"open","crc":"00000000"}\n')
 
-    class Unreadable(Ops):
+    class Unreadable(System):
         def pread(self, fd: int, size: int, offset: int) -> bytes:
             raise OSError(5, "the end")
 
-    copy(str(store), str(goal), nothing, ops=Unreadable())
+    copy(str(store), str(goal), nothing, system=Unreadable())
     assert log_of(goal, "k").read_bytes() == log.read_bytes()
 
 

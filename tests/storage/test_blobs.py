@@ -16,8 +16,8 @@ from nacre.entries import Rewind, Transaction, encode_text, message_of
 from nacre.history.session_state import RULES
 from nacre.storage.blobs import LARGEST, unused
 from nacre.storage.log import Log
-from nacre.storage.paths import Place
-from nacre.storage.system import Ops
+from nacre.storage.paths import SessionPaths
+from nacre.storage.system import System
 from nacre.storage.transaction import PendingCommit
 from nacre.testing import Disk, Fault
 from tests.paths import log_of
@@ -159,9 +159,9 @@ def test_a_fork_that_does_not_come_to_be_keeps_nothing(root: Path) -> None:
 def test_a_payload_that_no_session_links_is_unused(root: Path) -> None:
     with nacre.open(root) as sessions:
         sessions.add_message("k", "user", LARGE)
-        assert list(unused(Ops(), str(root))) == []
+        assert list(unused(System(), str(root))) == []
         links(root, "k")[0].unlink()
-        assert list(unused(Ops(), str(root))) == [str(shared(root)[0])]
+        assert list(unused(System(), str(root))) == [str(shared(root)[0])]
 
 
 def test_what_no_session_links_goes_with_the_next_deletion(root: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_payload_that_cannot_be_written_may_have_to_be_left_behind(disk: Disk)
 
 def test_the_payloads_of_what_is_refused_are_not_linked(disk: Disk) -> None:
     say(opened(disk), "small")
-    log = Log(disk.process(), Place.of(ROOT, "k"), rules=RULES)
+    log = Log(disk.process(), SessionPaths.of(ROOT, "k"), rules=RULES)
     refused = PendingCommit(Transaction((encode_text("user", LARGE), Rewind(99))))
     stored = PendingCommit(Transaction((encode_text("user", OTHER),)))
     log.writer.commit([refused, stored])
@@ -307,7 +307,7 @@ def test_a_payload_is_durable_before_its_record(disk: Disk) -> None:
 
 
 def test_a_writer_reads_a_record_whole(disk: Disk) -> None:
-    log = Log(disk.process(), Place.of(ROOT, "k"), rules=RULES)
+    log = Log(disk.process(), SessionPaths.of(ROOT, "k"), rules=RULES)
     say(opened(disk), LARGE)
     assert log.exists()
     record = log.writer.find(2)

@@ -12,13 +12,13 @@ import pytest
 from nacre.history.session_state import RULES
 from nacre.sessions import Sessions
 from nacre.storage.change_marks import Marks, Position, Taken
-from nacre.storage.file_store import Files
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 
 A, B = "sessions/a.jsonl", "sessions/b.jsonl"
 
 
-class Counting(Ops):
+class Counting(System):
     """Counts what is written."""
 
     def __init__(self) -> None:
@@ -39,22 +39,22 @@ def text(folder: str) -> str:
 
 
 def test_a_mark_is_left_once_until_it_is_taken(folder: str) -> None:
-    ops = Counting()
-    writer, reader = Marks(ops, folder), Marks(Ops(), folder)
+    system = Counting()
+    writer, reader = Marks(system, folder), Marks(System(), folder)
     for _ in range(3):
         writer.leave(A)
     assert text(folder) == f"{A}\n"
     taken = reader.take(Position())
     assert (taken.paths, taken.is_whole) == ({A}, False)
-    before = ops.writes
+    before = system.writes
     writer.leave(A)
     writer.leave(A)
-    assert ops.writes == before + 1
+    assert system.writes == before + 1
     assert reader.take(taken.position)[::2] == ({A}, True)
 
 
 def test_a_mark_of_another_process_is_not_left_again(folder: str) -> None:
-    one, other = Marks(Ops(), folder), Marks(Ops(), folder)
+    one, other = Marks(System(), folder), Marks(System(), folder)
     one.leave(B)
     other.leave(A)
     one.leave(A)
@@ -62,7 +62,7 @@ def test_a_mark_of_another_process_is_not_left_again(folder: str) -> None:
 
 
 def test_every_reader_has_a_position_of_its_own(folder: str) -> None:
-    marks = Marks(Ops(), folder)
+    marks = Marks(System(), folder)
     first = second = marks.take(Position()).position
     marks.leave(A)
     taken = marks.take(first)
@@ -74,9 +74,9 @@ def test_every_reader_has_a_position_of_its_own(folder: str) -> None:
 
 
 def test_what_is_marked_behind_the_line_of_a_reader_is_left_to_the_next(folder: str) -> None:
-    writer = Marks(Ops(), folder)
+    writer = Marks(System(), folder)
 
-    class Slow(Ops):
+    class Slow(System):
         def write(self, fd: int, data: bytes | memoryview) -> int:
             written = super().write(fd, data)
             if data == b"\n":
@@ -94,17 +94,17 @@ def test_what_is_marked_behind_the_line_of_a_reader_is_left_to_the_next(folder: 
 
 
 def test_taking_what_was_taken_writes_nothing(folder: str) -> None:
-    ops = Counting()
-    marks = Marks(ops, folder)
+    system = Counting()
+    marks = Marks(system, folder)
     marks.leave(A)
     position = marks.take(Position()).position
-    before = ops.writes
+    before = system.writes
     assert marks.take(position) == Taken(set(), position, is_whole=True)
-    assert ops.writes == before
+    assert system.writes == before
 
 
 def test_a_file_that_was_removed_is_begun_anew_and_said_so(folder: str) -> None:
-    marks = Marks(Ops(), folder)
+    marks = Marks(System(), folder)
     marks.leave(A)
     position = marks.take(Position()).position
     (Path(folder) / "marks").unlink()
@@ -114,7 +114,7 @@ def test_a_file_that_was_removed_is_begun_anew_and_said_so(folder: str) -> None:
 
 
 def test_a_file_that_has_lost_its_end_is_not_believed(folder: str) -> None:
-    marks = Marks(Ops(), folder)
+    marks = Marks(System(), folder)
     marks.leave(A)
     position = marks.take(Position()).position
     (Path(folder) / "marks").write_bytes((Path(folder) / "marks").read_bytes()[:20])
@@ -124,7 +124,7 @@ def test_a_file_that_has_lost_its_end_is_not_believed(folder: str) -> None:
 
 
 def test_a_torn_line_hides_no_mark_behind_it(folder: str) -> None:
-    marks = Marks(Ops(), folder)
+    marks = Marks(System(), folder)
     position = marks.take(Position()).position
     with (Path(folder) / "marks").open("ab") as file:
         file.write(b"sessions/tor")
@@ -133,7 +133,7 @@ def test_a_torn_line_hides_no_mark_behind_it(folder: str) -> None:
 
 
 def test_a_torn_line_does_not_hide_that_marks_were_taken(folder: str) -> None:
-    writer, reader = Marks(Ops(), folder), Marks(Ops(), folder)
+    writer, reader = Marks(System(), folder), Marks(System(), folder)
     writer.leave(A)
     with (Path(folder) / "marks").open("ab") as file:
         file.write(b"sessions/tor")
@@ -149,7 +149,7 @@ def fill(folder: str) -> None:
 
 
 def test_a_reader_begins_a_file_anew_that_has_become_too_large(folder: str) -> None:
-    marks, other = Marks(Ops(), folder), Marks(Ops(), folder)
+    marks, other = Marks(System(), folder), Marks(System(), folder)
     position = marks.take(Position()).position
     other.leave(A)
     fill(folder)
@@ -161,9 +161,9 @@ def test_a_reader_begins_a_file_anew_that_has_become_too_large(folder: str) -> N
 
 
 def test_a_writer_begins_a_file_anew_that_nobody_reads(folder: str) -> None:
-    Marks(Ops(), folder).leave(B)
+    Marks(System(), folder).leave(B)
     fill(folder)
-    Marks(Ops(), folder).leave(A)
+    Marks(System(), folder).leave(A)
     assert text(folder) == f"{A}\n"
 
 
@@ -177,17 +177,17 @@ def test_what_is_no_file_of_ours_is_neither_written_nor_believed(folder: str, ki
         path.symlink_to(target)
     else:
         os.mkfifo(path)
-    marks = Marks(Ops(), folder)
+    marks = Marks(System(), folder)
     marks.leave(A)
     assert target.read_text() == ""
 
 
 def test_where_no_mark_can_be_written_readers_are_made_to_scan(folder: str) -> None:
-    class Full(Ops):
+    class Full(System):
         def write(self, fd: int, data: bytes | memoryview) -> int:
             raise OSError(errno.ENOSPC, "no space")
 
-    marks = Marks(Ops(), folder)
+    marks = Marks(System(), folder)
     marks.leave(A)
     position = marks.take(Position()).position
     Marks(Full(), folder).leave(B)
@@ -198,11 +198,11 @@ def test_where_no_mark_can_be_written_readers_are_made_to_scan(folder: str) -> N
 
 
 def test_where_what_is_written_does_not_arrive_readers_are_made_to_scan(folder: str) -> None:
-    class Lost(Ops):
+    class Lost(System):
         def write(self, fd: int, data: bytes | memoryview) -> int:
             return len(data)
 
-    Marks(Ops(), folder).leave(A)
+    Marks(System(), folder).leave(A)
     with pytest.raises(OSError, match="cannot be written"):
         Marks(Lost(), folder).take(Position())
     Marks(Lost(), folder).leave(B)
@@ -210,7 +210,7 @@ def test_where_what_is_written_does_not_arrive_readers_are_made_to_scan(folder: 
 
 
 def test_a_file_that_cannot_be_asked_is_not_trusted(folder: str) -> None:
-    class Failing(Ops):
+    class Failing(System):
         is_broken = False
 
         def fstat(self, fd: int) -> os.stat_result:
@@ -218,16 +218,16 @@ def test_a_file_that_cannot_be_asked_is_not_trusted(folder: str) -> None:
                 raise OSError(errno.EIO, "broken")
             return super().fstat(fd)
 
-    ops = Failing()
-    marks = Marks(ops, folder)
+    system = Failing()
+    marks = Marks(system, folder)
     marks.leave(A)
-    ops.is_broken = True
+    system.is_broken = True
     marks.leave(A)
     assert not (Path(folder) / "marks").exists()
 
 
 def test_in_a_forked_child_marks_are_left_though_a_thread_was_at_them(folder: str) -> None:
-    marks = Marks(Ops(), folder)
+    marks = Marks(System(), folder)
     marks.leave(A)
     with marks._lock:
         marks.begin_in_child()
@@ -237,8 +237,8 @@ def test_in_a_forked_child_marks_are_left_though_a_thread_was_at_them(folder: st
 
 def test_no_write_fails_for_a_mark(tmp_path: Path) -> None:
     root = str(tmp_path / "store")
-    ops = Ops()
-    sessions = Sessions(Files(root, rules=RULES, ops=ops))
+    system = System()
+    sessions = Sessions(FileStore(root, rules=RULES, system=system))
     (tmp_path / "store" / "marks").mkdir()
     assert sessions.add_message("k", "user", "hello") == 2
     sessions.close()
@@ -246,9 +246,9 @@ def test_no_write_fails_for_a_mark(tmp_path: Path) -> None:
 
 def test_what_each_kind_of_change_marks(tmp_path: Path) -> None:
     root = str(tmp_path / "store")
-    ops = Ops()
-    marks = Marks(ops, root)
-    sessions = Sessions(Files(root, rules=RULES, ops=ops, compact_at=0))
+    system = System()
+    marks = Marks(system, root)
+    sessions = Sessions(FileStore(root, rules=RULES, system=system, compact_at=0))
     position = marks.take(Position()).position
 
     def marked() -> list[str]:
@@ -290,7 +290,7 @@ class Writer:
     """A process that changes logs, one step at a time: lock, mark, change, let go."""
 
     def __init__(self, folder: str, logs: list[Log], chance: random.Random) -> None:
-        self._marks = Marks(Ops(), folder)
+        self._marks = Marks(System(), folder)
         self._logs = logs
         self._chance = chance
         self._log: Log | None = None
@@ -325,7 +325,7 @@ class Reader:
         self._begin()
 
     def _begin(self) -> None:
-        self._marks = Marks(Ops(), self._folder)
+        self._marks = Marks(System(), self._folder)
         self._taken: Taken | None = None
         self._left: list[str] = []
         self._found: dict[str, int] = {}
@@ -378,7 +378,7 @@ def test_no_change_is_missed_however_writers_and_readers_take_turns(folder: str,
 @pytest.mark.parametrize("key", ["alice", "Alice B.", "telegram:alice"])
 def test_nothing_of_a_deleted_key_can_be_read_in_the_marks(folder: str, key: str) -> None:
     root = f"{folder}/store"
-    sessions = Sessions(Files(root, rules=RULES))
+    sessions = Sessions(FileStore(root, rules=RULES))
     for _ in range(2):
         sessions.add_message(key, "user", "a")
         sessions.archive(key)
@@ -391,7 +391,7 @@ def test_nothing_of_a_deleted_key_can_be_read_in_the_marks(folder: str, key: str
 
 
 def test_a_reader_is_told_which_log_was_deleted_by_a_pattern(folder: str) -> None:
-    marks = Marks(Ops(), folder)
+    marks = Marks(System(), folder)
     position = marks.take(Position()).position
     marks.leave("sessions/my-key~0a.jsonl")
     marks.leave("sessions/other~0b.jsonl")
@@ -403,7 +403,7 @@ def test_a_reader_is_told_which_log_was_deleted_by_a_pattern(folder: str) -> Non
 
 
 def test_what_writers_know_of_forgotten_marks_is_not_taken_for_a_mark(folder: str) -> None:
-    writer, deleter = Marks(Ops(), folder), Marks(Ops(), folder)
+    writer, deleter = Marks(System(), folder), Marks(System(), folder)
     writer.leave("sessions/k~0a.jsonl")
     deleter.forget("sessions/k~0a.jsonl")
     writer.leave("sessions/k~0a.jsonl")
@@ -411,7 +411,7 @@ def test_what_writers_know_of_forgotten_marks_is_not_taken_for_a_mark(folder: st
 
 
 def test_forgetting_leaves_the_marks_of_others_alone(folder: str) -> None:
-    marks = Marks(Ops(), folder)
+    marks = Marks(System(), folder)
     marks.leave(A)
     before = text(folder)
     marks.forget("sessions/k~0a.jsonl")
@@ -419,25 +419,25 @@ def test_forgetting_leaves_the_marks_of_others_alone(folder: str) -> None:
 
 
 def test_forgetting_needs_no_marks(folder: str) -> None:
-    Marks(Ops(), folder).forget("sessions/k~0a.jsonl")
+    Marks(System(), folder).forget("sessions/k~0a.jsonl")
     assert list(Path(folder).iterdir()) == []
 
 
 def test_what_a_power_cut_left_of_the_marks_is_no_path(folder: str) -> None:
-    marks = Marks(Ops(), folder)
+    marks = Marks(System(), folder)
     marks.leave(A)
     with (Path(folder) / "marks").open("ab") as file:
         file.write(b"sessions/b" + b"\0" * 8)
-    writer = Marks(Ops(), folder)
+    writer = Marks(System(), folder)
     writer.leave(B)
-    assert B in Marks(Ops(), folder).take(Position()).paths
-    assert all("\0" not in path for path in Marks(Ops(), folder).take(Position()).paths)
+    assert B in Marks(System(), folder).take(Position()).paths
+    assert all("\0" not in path for path in Marks(System(), folder).take(Position()).paths)
 
 
 def test_forgetting_what_is_not_marked_writes_nothing(folder: str) -> None:
-    ops = Counting()
-    marks = Marks(ops, folder)
+    system = Counting()
+    marks = Marks(system, folder)
     marks.leave(A)
-    before = ops.writes
+    before = system.writes
     marks.forget("sessions/k~0a.jsonl")
-    assert (ops.writes, text(folder)) == (before, f"{A}\n")
+    assert (system.writes, text(folder)) == (before, f"{A}\n")

@@ -9,7 +9,7 @@ import pytest
 
 import nacre
 from nacre.storage import compaction
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from nacre.testing import Disk, Fault, Process
 from tests.damage.frames import MAGIC, cold_file, frames_of, make_earlier, plain_frame
 from tests.damage.lines import conversation, fields_of, message, resealed, seal
@@ -31,18 +31,18 @@ def process(disk: Disk) -> Process:
     return disk.process()
 
 
-def numbers(ops: Ops, length: int | None) -> list[object]:
+def numbers(system: System, length: int | None) -> list[object]:
     """The numbers of the records in a cold file; None for damage."""
-    pieces = compaction.pieces(ops, PATH, length)
+    pieces = compaction.pieces(system, PATH, length)
     return [piece.record.n if piece.record is not None else None for piece in pieces]
 
 
 def append(
-    ops: Ops, before: compaction.Extent | int, lines: Sequence[bytes], *, log: Sequence[bytes] = LINES
+    system: System, before: compaction.Extent | int, lines: Sequence[bytes], *, log: Sequence[bytes] = LINES
 ) -> compaction.Extent:
     """Add lines to the cold file of a log that has some lines; a length alone is what an earlier version knew."""
     extent = compaction.Extent(before, None) if isinstance(before, int) else before
-    return compaction.append(ops, PATH, extent, lines, is_at_hand=lambda n, raw: raw + b"\n" in log)
+    return compaction.append(system, PATH, extent, lines, is_at_hand=lambda n, raw: raw + b"\n" in log)
 
 
 def flipped(content: bytes, place: int, bit: int) -> bytes:

@@ -14,7 +14,7 @@ import nacre
 from nacre.entries import ImportedRecord, Transaction, encode_text
 from nacre.history.session_state import RULES
 from nacre.storage.change_marks import Position
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 from nacre.testing import Disk, Fault, Process
 from tests.damage.lines import DELETED, TIME, UID, conversation
 from tests.simulated import LOG, ROOT, interrupt, interrupt_once, opened, said, say, settled, store
@@ -83,7 +83,7 @@ def test_a_child_of_a_fork_can_write_where_its_parent_did(disk: Disk) -> None:
 
 def test_a_child_of_a_fork_leaves_marks_though_a_thread_of_its_parent_was_at_them(disk: Disk) -> None:
     process = disk.process()
-    found = Files(ROOT, rules=RULES, ops=process)
+    found = FileStore(ROOT, rules=RULES, system=process)
     marks = found._marks
     assert marks is not None
     with ThreadPoolExecutor(1) as pool, marks._lock:
@@ -294,9 +294,9 @@ def test_a_session_from_elsewhere_that_a_timeout_interrupts_is_not_brought_in(di
     records = [ImportedRecord(encode_text("user", "a"), TIME)]
     interrupt(disk, "rename")
     with pytest.raises(TimeoutError):
-        files.found("k", records, src={}, archived=archived)
+        files.import_session("k", records, src={}, archived=archived)
     assert told(nacre.Sessions(files)) == []
-    assert files.found("k", records, src={}, archived=archived)
+    assert files.import_session("k", records, src={}, archived=archived)
     assert told(nacre.Sessions(files)) == ["a"]
 
 
@@ -441,7 +441,7 @@ def test_a_session_from_elsewhere_that_is_refused_leaves_no_file_open(
     files = store(disk.process())
     disk.fail(Fault(call="rename"))
     with pytest.raises(nacre.Refused):
-        files.found("k", [ImportedRecord(encode_text("user", "a"), TIME)], src={}, archived=True)
+        files.import_session("k", [ImportedRecord(encode_text("user", "a"), TIME)], src={}, archived=True)
     assert at_hand == {}
 
 

@@ -15,9 +15,9 @@ import pytest
 import nacre
 from nacre.entries import ImportedRecord, View, encode_text, timestamp
 from nacre.history.session_state import RULES
-from nacre.storage.file_store import Files
-from nacre.storage.paths import Place, new_uid
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.paths import SessionPaths, new_uid
+from nacre.storage.system import System
 from nacre.testing import Disk, Fault
 from nacre.testing.faults import Killed
 from tests.damage.lines import conversation
@@ -35,7 +35,7 @@ CLOCKS = {
 }
 
 
-class Clock(Ops):
+class Clock(System):
     """A system whose clock is set by hand."""
 
     time = 0.0
@@ -47,7 +47,7 @@ class Clock(Ops):
 @pytest.mark.parametrize("time", CLOCKS.values(), ids=CLOCKS)
 def test_generations_are_found_and_in_order_whatever_the_clock_says(root: Path, time: float) -> None:
     clock = Clock()
-    with nacre.Sessions(Files(str(root), rules=RULES, ops=clock)) as sessions:
+    with nacre.Sessions(FileStore(str(root), rules=RULES, system=clock)) as sessions:
         for number, moment in enumerate((time, time, 1_700_000_000.0, time)):
             clock.time = moment
             say(sessions, str(number))
@@ -176,7 +176,7 @@ def test_a_deletion_of_an_archived_session_that_was_cut_short_leaves_what_began_
 def test_a_fork_whose_name_may_not_last_keeps_what_it_shares() -> None:
     disk = Disk()
     say(opened(disk), "a" * 70_000)
-    goal = Place.of(ROOT, "new").log
+    goal = SessionPaths.of(ROOT, "new").log
 
     def watch(call: str, arguments: tuple[object, ...]) -> None:
         if call == "rename" and arguments[1] == goal:
@@ -220,34 +220,34 @@ def test_an_archived_log_without_a_byte_is_reported_and_the_others_are_read() ->
 
 @pytest.mark.parametrize("has_active", [False, True])
 def test_an_archived_session_from_elsewhere_is_whole_or_not_there(has_active: bool) -> None:
-    founding = [ImportedRecord(encode_text("user", "brought"), timestamp(0))]
-    was_founded = False
+    imported = [ImportedRecord(encode_text("user", "brought"), timestamp(0))]
+    was_imported = False
     for at in range(1, 100):
         disk = Disk()
         if has_active:
             say(opened(disk), "a")
         disk.fail(Fault(call="*", nth=at, mode="kill"))
         try:
-            was_founded = store(disk.process()).found("k", founding, src={"file": "f"}, archived=True)
+            was_imported = store(disk.process()).import_session("k", imported, src={"file": "f"}, archived=True)
         except Killed:
-            was_founded = False
+            was_imported = False
         disk.heal()
         sessions = opened(disk)
         texts = [entry.message.content for entry in sessions.transcript("k")]
         own = ["a"] if has_active else []
-        assert texts == ["brought", *own] if was_founded else texts in (own, ["brought", *own])
+        assert texts == ["brought", *own] if was_imported else texts in (own, ["brought", *own])
         assert sessions.verify().ok
-        if was_founded:
+        if was_imported:
             break
-    assert was_founded
+    assert was_imported
 
 
 def test_a_session_is_deleted_though_the_file_it_came_from_cannot_be_removed() -> None:
     disk = Disk()
-    founding = [ImportedRecord(encode_text("user", "brought"), timestamp(0))]
+    imported = [ImportedRecord(encode_text("user", "brought"), timestamp(0))]
     digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     disk.write_durable(f"{ROOT}/old.json.migrated", b"")
-    assert store(disk.process()).found("k", founding, src={"file": "old.json", "sha256": digest})
+    assert store(disk.process()).import_session("k", imported, src={"file": "old.json", "sha256": digest})
 
     def watch(call: str, arguments: tuple[object, ...]) -> None:
         if call == "unlink" and str(arguments[0]).endswith(".migrated"):

@@ -37,16 +37,16 @@ class Log:
         self.free = Event()
         self.free.set()
 
-    def commit(self, tickets: Sequence[PendingCommit]) -> None:
+    def commit(self, commits: Sequence[PendingCommit]) -> None:
         self.entered.set()
         assert self.free.wait(WAIT)
         if self.error is not None:
             raise self.error
-        self.batches.append([name(ticket) for ticket in tickets])
-        for ticket in tickets:
-            ticket.number = len(self.batches)
-            if name(ticket) == "refused":
-                ticket.error = Conflict("not this one")
+        self.batches.append([name(commit) for commit in commits])
+        for commit in commits:
+            commit.number = len(self.batches)
+            if name(commit) == "refused":
+                commit.error = Conflict("not this one")
 
 
 class Later:
@@ -86,12 +86,12 @@ class Threads:
             thread.join(WAIT)
 
 
-def unit(text: str) -> Transaction:
+def transaction(text: str) -> Transaction:
     return Transaction((AppendRecord("x.test", text),))
 
 
-def name(ticket: PendingCommit) -> object:
-    (operation,) = ticket.unit.operations
+def name(commit: PendingCommit) -> object:
+    (operation,) = commit.transaction.operations
     assert isinstance(operation, AppendRecord)
     return operation.data
 
@@ -134,10 +134,10 @@ def queue(log: Log, later: Later, stand: Stand) -> Committer:
 
 
 def coming(queue: Committer, stand: Stand) -> Come:
-    """Asks for a unit on another thread while the log is busy, and comes back once it stands in the queue."""
+    """Asks for a transaction on another thread while the log is busy, and comes back once it stands in the queue."""
 
     def ask(pool: ThreadPoolExecutor, text: str) -> Future[int]:
-        future = pool.submit(queue.run, unit(text))
+        future = pool.submit(queue.run, transaction(text))
         assert stand.acquire(timeout=WAIT)
         return future
 
@@ -153,26 +153,26 @@ def come(queue: Committer, stand: Stand) -> Come:
 
 
 def test_who_finds_the_log_idle_writes_at_once(log: Log, later: Later, queue: Committer) -> None:
-    assert [queue.run(unit("a")), queue.run(unit("b"))] == [1, 2]
+    assert [queue.run(transaction("a")), queue.run(transaction("b"))] == [1, 2]
     assert (log.batches, later.work) == ([["a"], ["b"]], [])
 
 
 def test_a_unit_that_is_refused_raises_its_own_error(queue: Committer) -> None:
     with pytest.raises(Conflict, match="not this one"):
-        queue.run(unit("refused"))
+        queue.run(transaction("refused"))
 
 
 def test_what_befalls_a_batch_is_raised_by_its_writer(log: Log, queue: Committer) -> None:
     log.error = Refused("no room")
     with pytest.raises(Refused, match="no room"):
-        queue.run(unit("a"))
+        queue.run(transaction("a"))
 
 
 # Together
 
 
 def test_what_was_submitted_is_written_later_as_one_batch(log: Log, later: Later, queue: Committer) -> None:
-    pending = [queue.submit(unit(text)) for text in "abc"]
+    pending = [queue.submit(transaction(text)) for text in "abc"]
     assert (log.batches, len(later.work)) == ([], 1)
     later.run()
     assert [future.result(0) for future in pending] == [1, 1, 1]
@@ -180,7 +180,7 @@ def test_what_was_submitted_is_written_later_as_one_batch(log: Log, later: Later
 
 
 def test_who_comes_while_others_wait_is_written_with_them(log: Log, later: Later, queue: Committer, come: Come) -> None:
-    pending = queue.submit(unit("a"))
+    pending = queue.submit(transaction("a"))
     with ThreadPoolExecutor(1) as pool:
         second = come(pool, "b")
         later.run()
@@ -193,7 +193,7 @@ def test_threads_that_find_the_log_busy_are_written_together(
 ) -> None:
     log.free.clear()
     with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(queue.run, unit("a"))
+        first = pool.submit(queue.run, transaction("a"))
         assert log.entered.wait(WAIT)
         others = [come(pool, text) for text in "bc"]
         log.free.set()
@@ -208,7 +208,7 @@ def test_a_thread_that_waited_gets_the_error_of_its_own_unit(
 ) -> None:
     log.free.clear()
     with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(queue.run, unit("a"))
+        first = pool.submit(queue.run, transaction("a"))
         assert log.entered.wait(WAIT)
         refused, stored = come(pool, "refused"), come(pool, "c")
         log.free.set()
@@ -229,7 +229,7 @@ def test_who_comes_just_as_the_writer_leaves_is_not_forgotten(log: Log, later: L
     come = coming(queue, stand)
     log.free.clear()
     with ThreadPoolExecutor(2) as pool:
-        writer = pool.submit(queue.run, unit("a"))
+        writer = pool.submit(queue.run, transaction("a"))
         assert log.entered.wait(WAIT)
         second = come(pool, "b")
         later.run()
@@ -242,7 +242,7 @@ def test_who_comes_just_as_the_writer_leaves_is_not_forgotten(log: Log, later: L
 
 @pytest.mark.parametrize("error", [Refused("no room"), DurabilityUnknown("no flush")])
 def test_what_befalls_a_batch_befalls_all_in_it(log: Log, later: Later, queue: Committer, error: StoreError) -> None:
-    pending = [queue.submit(unit(text)) for text in "ab"]
+    pending = [queue.submit(transaction(text)) for text in "ab"]
     log.error = error
     later.run()
     assert [future.exception(0) for future in pending] == [error, error]
@@ -251,20 +251,20 @@ def test_what_befalls_a_batch_befalls_all_in_it(log: Log, later: Later, queue: C
 def test_an_interrupted_writer_has_nobody_elses_unit_in_hand(later: Later) -> None:
     def strike() -> None:
         with ThreadPoolExecutor(1) as pool:
-            pending.append(pool.submit(queue.submit, unit("a")).result(WAIT))
+            pending.append(pool.submit(queue.submit, transaction("a")).result(WAIT))
         raise KeyboardInterrupt
 
     pending: list[Pending] = []
     log = Interrupting(strike)
     queue = Committer(log.commit, later)
     with pytest.raises(KeyboardInterrupt):
-        queue.run(unit("b"))
+        queue.run(transaction("b"))
     later.run()
-    assert (pending[0].result(0), queue.run(unit("c")), log.batches) == (1, 2, [["a"], ["c"]])
+    assert (pending[0].result(0), queue.run(transaction("c")), log.batches) == (1, 2, [["a"], ["c"]])
 
 
 def test_what_waits_can_be_refused(log: Log, later: Later, queue: Committer) -> None:
-    pending = queue.submit(unit("a"))
+    pending = queue.submit(transaction("a"))
     queue.refuse_waiting(Conflict("deleted"))
     later.run()
     assert isinstance(pending.exception(0), Conflict)
@@ -282,7 +282,7 @@ def test_however_many_submit_to_a_log_that_is_busy_few_threads_wait_for_it(log: 
 
     queue = Committer(log.commit, start)
     log.free.clear()
-    pending = [queue.submit(unit(str(number))) for number in range(10)]
+    pending = [queue.submit(transaction(str(number))) for number in range(10)]
     log.free.set()
     assert [one.result(WAIT) > 0 for one in pending] == [True] * 10
     assert len(threads) <= 2
@@ -291,7 +291,7 @@ def test_however_many_submit_to_a_log_that_is_busy_few_threads_wait_for_it(log: 
 def test_who_came_while_an_interrupted_batch_was_written_is_not_forgotten(
     log: Log, later: Later, queue: Committer, come: Come
 ) -> None:
-    pending = queue.submit(unit("a"))
+    pending = queue.submit(transaction("a"))
     log.free.clear()
     with ThreadPoolExecutor(2) as pool:
         interrupted = pool.submit(later.run)
@@ -311,7 +311,7 @@ def test_what_callbacks_raise_is_no_concern_of_the_others(log: Log, later: Later
     def leave(_: Future[int]) -> None:
         raise SystemExit
 
-    pending = [queue.submit(unit(text)) for text in "abc"]
+    pending = [queue.submit(transaction(text)) for text in "abc"]
     for future in pending[:2]:
         future.add_done_callback(leave)
     with pytest.raises(SystemExit):
@@ -323,7 +323,7 @@ def test_a_callback_that_fails_is_logged_and_the_others_are_called(
     later: Later, queue: Committer, caplog: pytest.LogCaptureFixture
 ) -> None:
     called: list[int] = []
-    pending = queue.submit(unit("a"))
+    pending = queue.submit(transaction("a"))
     pending.add_done_callback(lambda _: called[7])
     pending.add_done_callback(lambda done: called.append(done.result()))
     later.run()
@@ -332,7 +332,7 @@ def test_a_callback_that_fails_is_logged_and_the_others_are_called(
 
 
 def test_what_was_submitted_is_neither_running_nor_cancelled(later: Later, queue: Committer) -> None:
-    pending = queue.submit(unit("a"))
+    pending = queue.submit(transaction("a"))
     assert (pending.done(), pending.running(), pending.cancelled()) == (False, False, False)
     with pytest.raises(TimeoutError):
         pending.result(0)
@@ -343,7 +343,7 @@ def test_what_was_submitted_is_neither_running_nor_cancelled(later: Later, queue
 @pytest.mark.parametrize("text", ["a", "refused"])
 @pytest.mark.parametrize("until", [futures.FIRST_COMPLETED, futures.ALL_COMPLETED])
 def test_the_waits_of_the_standard_library_know_it(later: Later, queue: Committer, text: str, until: str) -> None:
-    pending = [queue.submit(unit(each)) for each in (text, "b")]
+    pending = [queue.submit(transaction(each)) for each in (text, "b")]
     assert futures.wait(pending, 0).done == set()
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(futures.wait, pending, WAIT, until)
@@ -359,7 +359,7 @@ def test_what_the_standard_library_reads_inside_a_future_is_there(
     later: Later, queue: Committer, *, is_first: bool
 ) -> None:
     """Its own methods stand for what later versions of asyncio read."""
-    stored, refused = queue.submit(unit("a")), queue.submit(unit("refused"))
+    stored, refused = queue.submit(transaction("a")), queue.submit(transaction("refused"))
     if is_first:
         assert (Future.done(stored), Future.done(refused)) == (False, False)
     later.run()
@@ -371,7 +371,7 @@ def test_what_the_standard_library_reads_inside_a_future_is_there(
 def test_it_can_be_wrapped_for_an_event_loop(*, is_first: bool) -> None:
     async def wait(text: str) -> int:
         later = Later()
-        pending = Committer(Log().commit, later).submit(unit(text))
+        pending = Committer(Log().commit, later).submit(transaction(text))
         if not is_first:
             later.run()
         wrapped = asyncio.wrap_future(pending)
@@ -385,10 +385,10 @@ def test_it_can_be_wrapped_for_an_event_loop(*, is_first: bool) -> None:
 
 @pytest.mark.parametrize("waiting", [Gate(), Pending()])
 def test_of_several_answers_the_first_counts(waiting: Gate | Pending) -> None:
-    ticket = PendingCommit(unit("a"))
-    ticket.number = 7
-    waiting.resolve(ticket, None)
-    waiting.resolve(ticket, DurabilityUnknown("interrupted"))
+    commit = PendingCommit(transaction("a"))
+    commit.number = 7
+    waiting.resolve(commit, None)
+    waiting.resolve(commit, DurabilityUnknown("interrupted"))
     assert waiting.result() == 7
 
 
@@ -396,8 +396,8 @@ def test_of_several_answers_the_first_counts(waiting: Gate | Pending) -> None:
 
 
 ACTS: dict[str, Callable[[Committer], object]] = {
-    "run": lambda queue: queue.run(unit("struck")),
-    "submit": lambda queue: queue.submit(unit("struck")),
+    "run": lambda queue: queue.run(transaction("struck")),
+    "submit": lambda queue: queue.submit(transaction("struck")),
     "alone": lambda queue: queue.alone(lambda: None),
     "try_alone": lambda queue: queue.try_alone(lambda: None),
     "refuse_waiting": lambda queue: queue.alone(lambda: queue.refuse_waiting(Conflict("deleted"))),
@@ -413,7 +413,7 @@ def test_a_signal_at_any_step_leaves_nobody_waiting_and_the_log_to_others(
         log, later = Log(), Threads()
         queue = Committer(log.commit, later)
         with ThreadPoolExecutor(2) as pool:
-            told = [pool.submit(queue.submit(unit(text)).exception, WAIT) for text in waiting]
+            told = [pool.submit(queue.submit(transaction(text)).exception, WAIT) for text in waiting]
             came = is_struck(step, lambda: act(queue), group_commit, _base, threading)
             later.join()
             assert [type(each.result(WAIT)) for each in told].count(TimeoutError) == 0, step
@@ -431,11 +431,11 @@ def test_a_signal_while_the_pool_is_busy_leaves_no_thread_waiting_for_its_result
     def go_through(step: int) -> bool:
         pool = Threads()
         queue = Committer(Log().commit, lambda work: Timer(PAUSE, pool, [work]).start())
-        theirs = queue.submit(unit("theirs"))
+        theirs = queue.submit(transaction("theirs"))
         with ThreadPoolExecutor(1) as threads:
             told = threads.submit(theirs.exception, WAIT)
-            came = is_struck(step, lambda: queue.run(unit("struck")), group_commit, _base, threading)
-            queue.run(unit("later"))
+            came = is_struck(step, lambda: queue.run(transaction("struck")), group_commit, _base, threading)
+            queue.run(transaction("later"))
             assert told.result(WAIT) is None, step
         pool.join()
         return came
@@ -446,15 +446,15 @@ def test_a_signal_while_the_pool_is_busy_leaves_no_thread_waiting_for_its_result
 def test_a_signal_at_any_step_of_a_writer_leaves_nobody_waiting_who_came_meanwhile() -> None:
     def go_through(step: int) -> bool:
         log, later, gate = Log(), Later(), Gate()
-        to_come = [(PendingCommit(unit("b")), gate)]
+        to_come = [(PendingCommit(transaction("b")), gate)]
 
-        def write(tickets: Sequence[PendingCommit]) -> None:
+        def write(commits: Sequence[PendingCommit]) -> None:
             committer._waiting.extend(to_come)
             to_come.clear()
-            log.commit(tickets)
+            log.commit(commits)
 
         committer = Committer(write, later)
-        came = is_struck(step, lambda: committer.run(unit("a")), group_commit)
+        came = is_struck(step, lambda: committer.run(transaction("a")), group_commit)
         later.run()
         assert to_come or not gate._lock.locked(), step
         return came
@@ -466,8 +466,8 @@ def test_a_signal_at_any_step_of_a_submission_does_not_keep_the_next_one_waiting
     def go_through(step: int) -> bool:
         later = Later()
         queue = Committer(Log().commit, later)
-        came = is_struck(step, lambda: queue.submit(unit("a")), group_commit)
-        pending = queue.submit(unit("b"))
+        came = is_struck(step, lambda: queue.submit(transaction("a")), group_commit)
+        pending = queue.submit(transaction("b"))
         later.run()
         assert pending.done(), step
         return came
@@ -491,19 +491,19 @@ def test_a_signal_at_any_step_of_a_thread_that_waits_does_not_hinder_who_resolve
     ask: Callable[[Pending], object],
 ) -> None:
     def go_through(step: int) -> bool:
-        pending, ticket = Pending(), PendingCommit(unit("a"))
-        ticket.number = 7
+        pending, commit = Pending(), PendingCommit(transaction("a"))
+        commit.number = 7
 
         def wait() -> None:
             with suppress(TimeoutError):
                 ask(pending)
 
         came = is_struck(step, wait, group_commit, _base, threading)
-        resolver = Thread(target=pending.resolve, args=(ticket, None), daemon=True)
+        resolver = Thread(target=pending.resolve, args=(commit, None), daemon=True)
         resolver.start()
         resolver.join(WAIT)
         assert not resolver.is_alive(), step
-        pending.resolve(ticket, None)
+        pending.resolve(commit, None)
         assert pending.result(WAIT) == 7, step
         return came
 
@@ -514,7 +514,7 @@ def test_a_signal_at_any_step_of_a_refusal_leaves_nobody_waiting() -> None:
     def go_through(step: int) -> bool:
         later = Later()
         queue = Committer(Log().commit, later)
-        waiting = [queue.submit(unit(text)) for text in "ab"]
+        waiting = [queue.submit(transaction(text)) for text in "ab"]
         came = is_struck(step, lambda: ACTS["refuse_waiting"](queue), group_commit, sys.modules[__name__])
         later.run()
         assert all(pending.done() for pending in waiting), step
@@ -526,9 +526,9 @@ def test_a_signal_at_any_step_of_a_refusal_leaves_nobody_waiting() -> None:
 def test_a_unit_that_comes_after_a_refusal_is_stored_without_those_that_were_refused(
     log: Log, later: Later, queue: Committer
 ) -> None:
-    refused = queue.submit(unit("a"))
+    refused = queue.submit(transaction("a"))
     queue.refuse_waiting(Conflict("deleted"))
-    stored = queue.submit(unit("b"))
+    stored = queue.submit(transaction("b"))
     later.run()
     assert isinstance(refused.exception(0), Conflict)
     assert (stored.result(0), log.batches) == (1, [["b"]])
@@ -555,10 +555,10 @@ class Interrupting(Log):
         super().__init__()
         self.asked = [ask]
 
-    def commit(self, tickets: Sequence[PendingCommit]) -> None:
+    def commit(self, commits: Sequence[PendingCommit]) -> None:
         while self.asked:
             self.asked.pop()()
-        super().commit(tickets)
+        super().commit(commits)
 
 
 @pytest.mark.parametrize("act", [ACTS["run"], ACTS["submit"], ACTS["alone"]])
@@ -569,14 +569,14 @@ def test_a_thread_is_refused_in_the_middle_of_its_own_write(later: Later, act: C
 
     log = Interrupting(ask)
     committer = Committer(log.commit, later)
-    assert (committer.run(unit("a")), committer.run(unit("b"))) == (1, 2)
+    assert (committer.run(transaction("a")), committer.run(transaction("b"))) == (1, 2)
     assert log.batches == [["a"], ["b"]]
 
 
 def test_a_thread_is_refused_in_the_middle_of_its_other_work(log: Log, queue: Committer) -> None:
     def work() -> None:
         with pytest.raises(Refused, match="already writing the same session"):
-            queue.run(unit("a"))
+            queue.run(transaction("a"))
 
     queue.alone(work)
     assert log.batches == []
@@ -586,21 +586,21 @@ def test_work_that_can_wait_is_not_done_in_the_middle_of_a_write_by_the_same_thr
     done: list[bool] = []
     log = Interrupting(lambda: done.append(committer.try_alone(lambda: None)))
     committer = Committer(log.commit, later)
-    committer.run(unit("a"))
+    committer.run(transaction("a"))
     assert done == [False]
 
 
 def test_a_refusal_that_a_signal_handler_lets_out_leaves_the_interrupted_write_in_doubt(later: Later) -> None:
-    log = Interrupting(lambda: committer.run(unit("nested")))
+    log = Interrupting(lambda: committer.run(transaction("nested")))
     committer = Committer(log.commit, later)
     with pytest.raises(DurabilityUnknown, match="interrupted while it was written"):
-        committer.run(unit("b"))
-    assert committer.run(unit("c")) == 1
+        committer.run(transaction("b"))
+    assert committer.run(transaction("c")) == 1
 
 
 def test_a_callback_may_write_to_the_same_session(log: Log, later: Later, queue: Committer) -> None:
     numbers: list[int] = []
-    queue.submit(unit("a")).add_done_callback(lambda _: numbers.append(queue.run(unit("b"))))
+    queue.submit(transaction("a")).add_done_callback(lambda _: numbers.append(queue.run(transaction("b"))))
     later.run()
     assert (numbers, log.batches) == ([2], [["a"], ["b"]])
 
@@ -609,8 +609,8 @@ def test_a_callback_may_wait_for_what_it_submits(log: Log) -> None:
     later = Threads()
     queue = Committer(log.commit, later)
     numbers: list[int] = []
-    pending = queue.submit(unit("a"))
-    pending.add_done_callback(lambda _: numbers.append(queue.submit(unit("b")).result(WAIT)))
+    pending = queue.submit(transaction("a"))
+    pending.add_done_callback(lambda _: numbers.append(queue.submit(transaction("b")).result(WAIT)))
     assert pending.result(WAIT) == 1
     later.join()
     assert (numbers, log.batches) == ([2], [["a"], ["b"]])
@@ -623,7 +623,7 @@ def test_other_work_is_done_between_two_batches_and_what_came_meanwhile_is_writt
     log: Log, later: Later, queue: Committer
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
-        pending = queue.alone(lambda: pool.submit(queue.submit, unit("a")).result(WAIT))
+        pending = queue.alone(lambda: pool.submit(queue.submit, transaction("a")).result(WAIT))
     assert (log.batches, len(later.work)) == ([], 2)
     later.run()
     assert (pending.result(0), log.batches) == (1, [["a"]])
@@ -633,7 +633,7 @@ def test_work_that_can_wait_is_not_done_while_the_log_is_busy(log: Log, queue: C
     done: list[str] = []
     log.free.clear()
     with ThreadPoolExecutor(1) as pool:
-        writer = pool.submit(queue.run, unit("a"))
+        writer = pool.submit(queue.run, transaction("a"))
         assert log.entered.wait(WAIT)
         assert not queue.try_alone(lambda: done.append("busy"))
         log.free.set()
@@ -645,7 +645,7 @@ def test_work_that_can_wait_is_not_done_while_the_log_is_busy(log: Log, queue: C
 def test_what_came_during_work_that_could_wait_is_written_after_it(log: Log, later: Later, queue: Committer) -> None:
     pending: list[Pending] = []
     with ThreadPoolExecutor(1) as pool:
-        assert queue.try_alone(lambda: pending.append(pool.submit(queue.submit, unit("a")).result(WAIT)))
+        assert queue.try_alone(lambda: pending.append(pool.submit(queue.submit, transaction("a")).result(WAIT)))
     assert (log.batches, len(later.work)) == ([], 2)
     later.run()
     assert (pending[0].result(0), log.batches) == (1, [["a"]])
@@ -656,7 +656,7 @@ def test_what_came_during_work_that_could_wait_is_written_after_it(log: Log, lat
 
 def test_tasks_that_await_are_woken_together(log: Log, later: Later, queue: Committer) -> None:
     async def wait_for(text: str) -> int:
-        return await queue.submit(unit(text))
+        return await queue.submit(transaction(text))
 
     async def write() -> list[int]:
         tasks = [asyncio.create_task(wait_for(text)) for text in "ab"]
@@ -670,7 +670,7 @@ def test_tasks_that_await_are_woken_together(log: Log, later: Later, queue: Comm
 
 def test_a_unit_that_is_stored_already_need_not_be_waited_for(later: Later, queue: Committer) -> None:
     async def write() -> int:
-        pending = queue.submit(unit("a"))
+        pending = queue.submit(transaction("a"))
         later.run()
         async with asyncio.timeout(WAIT):
             return await pending
@@ -680,7 +680,7 @@ def test_a_unit_that_is_stored_already_need_not_be_waited_for(later: Later, queu
 
 def test_a_task_that_awaits_gets_the_error(log: Log, later: Later, queue: Committer) -> None:
     async def write() -> int:
-        pending = queue.submit(unit("refused"))
+        pending = queue.submit(transaction("refused"))
         asyncio.get_running_loop().call_soon(later.run)
         return await pending
 
@@ -690,7 +690,7 @@ def test_a_task_that_awaits_gets_the_error(log: Log, later: Later, queue: Commit
 
 def test_a_task_that_was_cancelled_does_not_disturb_the_others(log: Log, later: Later, queue: Committer) -> None:
     async def wait_for(text: str) -> int:
-        return await queue.submit(unit(text))
+        return await queue.submit(transaction(text))
 
     async def write() -> list[int | BaseException]:
         tasks = [asyncio.create_task(wait_for(text)) for text in "ab"]
@@ -711,12 +711,12 @@ def test_a_task_that_gave_up_and_its_closed_loop_do_not_keep_others_waiting(
         return await pending
 
     async def give_up() -> None:
-        task = asyncio.create_task(wait_for(queue.submit(unit("a"))))
+        task = asyncio.create_task(wait_for(queue.submit(transaction("a"))))
         await asyncio.sleep(0)
         task.cancel()
 
     async def write() -> int:
-        task = asyncio.create_task(wait_for(queue.submit(unit("b"))))
+        task = asyncio.create_task(wait_for(queue.submit(transaction("b"))))
         await asyncio.sleep(0)
         await asyncio.to_thread(later.run)
         async with asyncio.timeout(WAIT):
@@ -732,7 +732,7 @@ def test_several_tasks_may_await_one_unit(later: Later, queue: Committer) -> Non
         return await pending
 
     async def write() -> list[int]:
-        pending = queue.submit(unit("a"))
+        pending = queue.submit(transaction("a"))
         tasks = [asyncio.create_task(wait_for(pending)) for _ in range(2)]
         await asyncio.sleep(0)
         await asyncio.to_thread(later.run)
@@ -743,7 +743,7 @@ def test_several_tasks_may_await_one_unit(later: Later, queue: Committer) -> Non
 
 
 def test_what_was_submitted_cannot_be_called_back(log: Log, later: Later, queue: Committer) -> None:
-    pending = [queue.submit(unit(text)) for text in "ab"]
+    pending = [queue.submit(transaction(text)) for text in "ab"]
     assert not pending[0].cancel()
     later.run()
     assert [future.result(0) for future in pending] == [1, 1]
@@ -751,12 +751,12 @@ def test_what_was_submitted_cannot_be_called_back(log: Log, later: Later, queue:
 
 def test_a_task_that_waits_for_the_future_may_give_up(log: Log, later: Later, queue: Committer) -> None:
     async def give_up() -> None:
-        pending = asyncio.wrap_future(queue.submit(unit("a")))
+        pending = asyncio.wrap_future(queue.submit(transaction("a")))
         pending.cancel()
         await asyncio.sleep(0)
 
     asyncio.run(give_up())
-    other = queue.submit(unit("b"))
+    other = queue.submit(transaction("b"))
     later.run()
     assert (other.result(0), log.batches) == (1, [["a", "b"]])
 

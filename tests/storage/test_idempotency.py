@@ -32,29 +32,29 @@ def test_ids_behind_records_that_were_not_seen_are_read_from_the_log() -> None:
 
 def test_a_unit_that_is_longer_than_the_window_is_known_to_another_process() -> None:
     disk = Disk()
-    unit = [{"role": "user", "content": "a"}] * (WINDOW + 10)
-    number = opened(disk).add_messages("k", unit, id="once")
-    assert opened(disk).add_messages("k", unit, id="once") == number
+    transaction = [{"role": "user", "content": "a"}] * (WINDOW + 10)
+    number = opened(disk).add_messages("k", transaction, id="once")
+    assert opened(disk).add_messages("k", transaction, id="once") == number
 
 
 @pytest.mark.parametrize(("behind", "known"), [(WINDOW - 1, {"once"}), (WINDOW, set[str]())])
 def test_a_unit_counts_for_as_long_as_its_last_record_does(behind: int, known: set[str]) -> None:
-    unit = [
+    transaction = [
         Record(v=1, n=n, t="x.test", ts=TIME, st=State(), tx=(2, 3), id="once" if n == 2 else None) for n in (2, 3, 4)
     ]
     later = [Record(v=1, n=n, t="x.test", ts=TIME, st=State()) for n in range(5, 5 + behind)]
-    assert set(Ids().window(MemoryView([*unit, *later]))) == known
+    assert set(Ids().window(MemoryView([*transaction, *later]))) == known
 
 
 def test_an_id_is_known_though_part_of_its_unit_was_moved_out() -> None:
     disk = Disk()
     sessions = opened(disk)
-    unit = [{"role": "user", "content": text} for text in ("a", "b", "c" * 5000)]
-    number = sessions.add_messages("k", unit, id="once")
+    transaction = [{"role": "user", "content": text} for text in ("a", "b", "c" * 5000)]
+    number = sessions.add_messages("k", transaction, id="once")
     sessions.pop("k")
     sessions.save("k")
     assert disk.process().listdir("/store/cold")
-    assert opened(disk).add_messages("k", unit, id="once") == number
+    assert opened(disk).add_messages("k", transaction, id="once") == number
 
 
 def test_an_id_that_another_process_used_again_once_it_was_forgotten_stands_for_what_that_one_stored() -> None:

@@ -11,15 +11,15 @@ import pytest
 
 import nacre
 from nacre.history.session_state import RULES
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 from nacre.storage.key_lock import KeyLock
-from nacre.storage.paths import Place
-from nacre.storage.system import Ops
+from nacre.storage.paths import SessionPaths
+from nacre.storage.system import System
 from nacre.testing import Disk, Fault
 from nacre.testing.faults import Killed
 from tests.simulated import ROOT, opened, said, say
 
-PLACE = Place.of(ROOT, "k")
+PLACE = SessionPaths.of(ROOT, "k")
 WAIT = 30
 
 
@@ -30,7 +30,7 @@ def disk() -> Disk:
     return disk
 
 
-class WithoutByteLocks(Ops):
+class WithoutByteLocks(System):
     """A system that can only lock whole files, as macOS."""
 
     def lock_byte(self, fd: int, at: int, wait: bool) -> bool:
@@ -40,7 +40,7 @@ class WithoutByteLocks(Ops):
         self.unlock(fd)
 
 
-class WithoutRoom(Ops):
+class WithoutRoom(System):
     """A disk that is too full for another file, so that there is no file of the keys."""
 
     def open(self, path: str, flags: int, mode: int = 0o600) -> int:
@@ -49,14 +49,14 @@ class WithoutRoom(Ops):
         return super().open(path, flags, mode)
 
 
-@pytest.fixture(params=[Ops, WithoutByteLocks])
-def place(root: Path, request: pytest.FixtureRequest) -> tuple[Ops, Place]:
+@pytest.fixture(params=[System, WithoutByteLocks])
+def place(root: Path, request: pytest.FixtureRequest) -> tuple[System, SessionPaths]:
     nacre.open(root).close()
-    return request.param(), Place.of(str(root), "k")
+    return request.param(), SessionPaths.of(str(root), "k")
 
 
-def test_one_has_it_until_it_was_released_as_often_as_taken(place: tuple[Ops, Place]) -> None:
-    ours, theirs = KeyLock(*place), KeyLock(Ops() if type(place[0]) is Ops else WithoutByteLocks(), place[1])
+def test_one_has_it_until_it_was_released_as_often_as_taken(place: tuple[System, SessionPaths]) -> None:
+    ours, theirs = KeyLock(*place), KeyLock(System() if type(place[0]) is System else WithoutByteLocks(), place[1])
     with ours, ours:
         assert ours.is_held
         assert not theirs.take(wait=False)
@@ -66,7 +66,7 @@ def test_one_has_it_until_it_was_released_as_often_as_taken(place: tuple[Ops, Pl
     theirs.release()
 
 
-def test_another_thread_of_the_process_does_not_have_it(place: tuple[Ops, Place]) -> None:
+def test_another_thread_of_the_process_does_not_have_it(place: tuple[System, SessionPaths]) -> None:
     taken: list[bool] = []
     with KeyLock(*place):
         thread = Thread(target=lambda: taken.append(KeyLock(*place).take(wait=False)))
@@ -77,12 +77,12 @@ def test_another_thread_of_the_process_does_not_have_it(place: tuple[Ops, Place]
 
 def test_another_key_is_free(root: Path) -> None:
     nacre.open(root).close()
-    other = KeyLock(Ops(), Place.of(str(root), "other"))
-    with KeyLock(Ops(), Place.of(str(root), "k")), other:
+    other = KeyLock(System(), SessionPaths.of(str(root), "other"))
+    with KeyLock(System(), SessionPaths.of(str(root), "k")), other:
         assert other.is_held
 
 
-def test_a_forked_child_does_not_keep_it(place: tuple[Ops, Place]) -> None:
+def test_a_forked_child_does_not_keep_it(place: tuple[System, SessionPaths]) -> None:
     lock = KeyLock(*place)
     going, stop = os.pipe()
     with lock:
@@ -108,7 +108,7 @@ def test_what_a_killed_process_had_is_free(disk: Disk) -> None:
 
 
 def test_a_disk_without_room_for_the_file_locks_the_folder_of_the_logs(disk: Disk) -> None:
-    ours, theirs = KeyLock(disk.process(), PLACE), KeyLock(disk.process(), Place.of(ROOT, "other"))
+    ours, theirs = KeyLock(disk.process(), PLACE), KeyLock(disk.process(), SessionPaths.of(ROOT, "other"))
     disk.fail(Fault(call="open", nth=3, errno=errno.ENOSPC))
     with ours:
         assert "keys.lock" not in disk.process().listdir(ROOT)
@@ -157,13 +157,13 @@ def test_a_deletion_that_another_is_finishing_is_not_waited_for(disk: Disk) -> N
     assert opened(disk).transcript("k") == []
 
 
-@pytest.mark.parametrize("system", [Ops, WithoutByteLocks, WithoutRoom])
-def test_a_fork_of_what_is_half_deleted_does_not_wait_for_itself(root: Path, system: type[Ops]) -> None:
-    class Failing(system):  # type: ignore[misc, valid-type]
+@pytest.mark.parametrize("kind", [System, WithoutByteLocks, WithoutRoom])
+def test_a_fork_of_what_is_half_deleted_does_not_wait_for_itself(root: Path, kind: type[System]) -> None:
+    class Failing(kind):  # type: ignore[misc, valid-type]
         def unlink(self, path: str) -> None:
             raise OSError(errno.EIO, path)
 
-    sessions = nacre.Sessions(Files(str(root), rules=RULES, ops=Failing()))
+    sessions = nacre.Sessions(FileStore(str(root), rules=RULES, system=Failing()))
     sessions.add_message("k", "user", "a")
     with pytest.raises(nacre.DurabilityUnknown):
         sessions.delete("k")
@@ -171,7 +171,7 @@ def test_a_fork_of_what_is_half_deleted_does_not_wait_for_itself(root: Path, sys
 
     def fork() -> None:
         try:
-            nacre.Sessions(Files(str(root), rules=RULES, ops=system())).fork("k", "new")
+            nacre.Sessions(FileStore(str(root), rules=RULES, system=kind())).fork("k", "new")
         except nacre.StoreError as error:
             told.append(type(error))
 
@@ -186,19 +186,19 @@ def test_a_fork_waits_for_whoever_finishes_the_deletion_of_its_source(root: Path
     begun, free = Event(), Event()
 
     def clear_away() -> None:
-        with KeyLock(Ops(), Place.of(str(root), "k")):
+        with KeyLock(System(), SessionPaths.of(str(root), "k")):
             begun.set()
             free.wait(WAIT)
 
-    class Failing(Ops):
+    class Failing(System):
         def unlink(self, path: str) -> None:
             raise OSError(errno.EIO, path)
 
-    class Late(Ops):
+    class Late(System):
         def lock_byte(self, fd: int, at: int, wait: bool) -> bool:
             if not begun.is_set():
                 with pytest.raises(nacre.DurabilityUnknown):
-                    nacre.Sessions(Files(str(root), rules=RULES, ops=Failing())).delete("k")
+                    nacre.Sessions(FileStore(str(root), rules=RULES, system=Failing())).delete("k")
                 Thread(target=clear_away, daemon=True).start()
                 begun.wait(WAIT)
                 Timer(0.05, free.set).start()
@@ -206,7 +206,7 @@ def test_a_fork_waits_for_whoever_finishes_the_deletion_of_its_source(root: Path
 
     with nacre.open(root) as sessions:
         sessions.add_message("k", "user", "a")
-    late = nacre.Sessions(Files(str(root), rules=RULES, ops=Late()))
+    late = nacre.Sessions(FileStore(str(root), rules=RULES, system=Late()))
     with pytest.raises(nacre.SessionNotFound):
         late.fork("k", "new")
     assert (late.exists("k"), late.exists("new")) == (False, False)

@@ -15,7 +15,7 @@ from nacre.history import session_state
 from nacre.storage import writer
 from nacre.storage.key_lock import KeyLock
 from nacre.storage.log import Log
-from nacre.storage.paths import Place
+from nacre.storage.paths import SessionPaths
 from nacre.storage.transaction import PendingCommit
 from nacre.testing import Disk, Fault, Killed
 from tests.damage.lines import DELETED, UID, conversation, header
@@ -236,11 +236,11 @@ def test_an_error_that_comes_when_a_unit_is_in_its_batch_stores_nothing_of_the_b
             return super().__getattribute__(name)
 
     opened(disk)
-    log = Log(disk.process(), Place.of(ROOT, "k"), rules=session_state.RULES)
-    tickets = [PendingCommit(kind((encode_text("user", "a"),), id=kind.__name__)) for kind in (Transaction, Late)]
+    log = Log(disk.process(), SessionPaths.of(ROOT, "k"), rules=session_state.RULES)
+    commits = [PendingCommit(kind((encode_text("user", "a"),), id=kind.__name__)) for kind in (Transaction, Late)]
     with pytest.raises(TimeoutError):
-        log.writer.commit(tickets)
-    assert [(ticket.number, ticket.error) for ticket in tickets] == [(None, None)] * 2
+        log.writer.commit(commits)
+    assert [(commit.number, commit.error) for commit in commits] == [(None, None)] * 2
     log.writer.commit([PendingCommit(Transaction((encode_text("user", "c"),)))])
     assert said(opened(disk)) == ["c"]
 
@@ -318,18 +318,18 @@ def test_a_log_that_is_in_doubt_since_records_were_brought_back_takes_nothing_of
     say(sessions, "b", "c")
     sessions.truncate_history("k", 1)
     sessions.save("k")
-    log = Log(disk.process(), Place.of(ROOT, "k"), rules=session_state.RULES)
-    units = [
+    log = Log(disk.process(), SessionPaths.of(ROOT, "k"), rules=session_state.RULES)
+    transactions = [
         Transaction((Rewind(3),), creates=False, reach=3, needs=lambda _: {2, 3}),
         Transaction((encode_text("user", "d"),)),
     ]
     fail_after(disk, "rename", Fault(call="fsync"))
-    tickets = [PendingCommit(unit) for unit in units]
+    commits = [PendingCommit(transaction) for transaction in transactions]
     with pytest.raises(nacre.Refused, match="nothing was stored"):
-        log.writer.commit(tickets)
-    assert [(ticket.number, ticket.error) for ticket in tickets] == [(None, None)] * 2
+        log.writer.commit(commits)
+    assert [(commit.number, commit.error) for commit in commits] == [(None, None)] * 2
     assert said(opened(disk)) == ["c"]
-    log.writer.commit([PendingCommit(unit) for unit in units])
+    log.writer.commit([PendingCommit(transaction) for transaction in transactions])
     assert settled(disk) == ["a", "b", "d"]
 
 
@@ -370,13 +370,13 @@ def test_a_creation_that_came_to_nothing_makes_way(disk: Disk, sessions: nacre.S
 
 
 def test_bringing_back_a_log_that_is_gone_does_nothing(disk: Disk, sessions: nacre.Sessions) -> None:
-    gone = Log(disk.process(), Place.of(ROOT, "other", archived=UID), rules=session_state.RULES)
-    gone.unarchive(Place.of(ROOT, "other"))
+    gone = Log(disk.process(), SessionPaths.of(ROOT, "other", archived=UID), rules=session_state.RULES)
+    gone.unarchive(SessionPaths.of(ROOT, "other"))
     assert names(disk, "sessions") == [Path(LOG).name]
 
 
 def test_repairing_a_log_that_is_gone_keeps_nothing(disk: Disk, sessions: nacre.Sessions) -> None:
-    receipt = Log(disk.process(), Place.of(ROOT, "other"), rules=session_state.RULES).repair(wait=True)
+    receipt = Log(disk.process(), SessionPaths.of(ROOT, "other"), rules=session_state.RULES).repair(wait=True)
     assert (receipt.kept, receipt.set_aside, receipt.quarantine) == (0, 0, None)
 
 
@@ -400,10 +400,10 @@ def test_deleting_says_so_when_it_may_not_survive(disk: Disk, sessions: nacre.Se
 
 def test_a_fork_does_not_take_the_place_of_a_session(disk: Disk, sessions: nacre.Sessions) -> None:
     say(sessions, "x", key="other")
-    process, goal = disk.process(), Place.of(ROOT, "other")
-    source, target = (Log(process, Place.of(ROOT, key), rules=session_state.RULES) for key in ("k", "other"))
+    process, goal = disk.process(), SessionPaths.of(ROOT, "other")
+    source, target = (Log(process, SessionPaths.of(ROOT, key), rules=session_state.RULES) for key in ("k", "other"))
     uid = target.writer.next_uid()
-    root = source.share(goal, uid=uid, unit=Transaction(()))
+    root = source.share(goal, uid=uid, transaction=Transaction(()))
     with KeyLock(process, goal), pytest.raises(nacre.Conflict, match="'other' exists already"):
         target.grow_from(root, uid=uid)
     assert settled(disk, "other") == ["x"]
@@ -411,7 +411,7 @@ def test_a_fork_does_not_take_the_place_of_a_session(disk: Disk, sessions: nacre
 
 def test_a_deletion_is_not_finished_while_another_process_has_the_key(disk: Disk) -> None:
     disk.write_durable(LOG, b"".join(DELETED))
-    place = Place.of(ROOT, "k")
+    place = SessionPaths.of(ROOT, "k")
     log = Log(disk.process(), place, rules=session_state.RULES)
     with KeyLock(disk.process(), place), pytest.raises(nacre.SessionBusy):
         log.exists(wait=False)
@@ -440,15 +440,15 @@ def test_a_log_that_was_overwritten_in_place_has_ids_of_its_own(disk: Disk) -> N
 
 def test_what_was_refused_half_way_is_not_seen_behind_what_others_store(disk: Disk) -> None:
     say(other := opened(disk), *(f"m{i}" for i in range(40)))
-    log = Log(disk.process(), Place.of(ROOT, "k"), rules=session_state.RULES)
+    log = Log(disk.process(), SessionPaths.of(ROOT, "k"), rules=session_state.RULES)
     log.exists()
     disk.fail(Fault(call="pread"))
-    tickets = [
+    commits = [
         PendingCommit(Transaction((encode_text("user", "stored"),))),
         PendingCommit(Transaction((encode_text("user", "half"), Rewind(3)))),
     ]
-    log.writer.commit(tickets)
-    assert (tickets[0].error, type(tickets[1].error)) == (None, nacre.Refused)
+    log.writer.commit(commits)
+    assert (commits[0].error, type(commits[1].error)) == (None, nacre.Refused)
     say(other, "a", "b", "c")
     other.truncate_history("k", 3)
     log.compact(session_state.keep, least=1)
@@ -464,7 +464,7 @@ def test_rules_may_read_every_record_before_the_one_they_make(disk: Disk) -> Non
         return session_state.apply(operation, stamp, state, view)
 
     opened(disk)
-    log = Log(disk.process(), Place.of(ROOT, "k"), rules=Rules(apply=apply, replay=session_state.replay))
+    log = Log(disk.process(), SessionPaths.of(ROOT, "k"), rules=Rules(apply=apply, replay=session_state.replay))
     for text in "ab":
         log.writer.commit([PendingCommit(Transaction((encode_text("user", text),)))])
     assert seen == [[], ["open", "msg"]]

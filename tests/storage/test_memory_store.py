@@ -10,48 +10,48 @@ import nacre
 from nacre.entries import Operation, Record, Records, RecordStamp, Rules, State, Transaction, encode_text
 from nacre.history import session_state
 from nacre.history.session_state import RULES
-from nacre.storage.memory_store import Transient
+from nacre.storage.memory_store import MemoryStore
 
 
 @pytest.fixture
-def store() -> Transient:
+def store() -> MemoryStore:
     """A store with one session of two messages."""
-    store = Transient(rules=RULES)
+    store = MemoryStore(rules=RULES)
     for text in "ab":
         store.run("k", Transaction((encode_text("user", text),)))
     return store
 
 
-def test_a_closed_store_refuses_to_write(store: Transient) -> None:
+def test_a_closed_store_refuses_to_write(store: MemoryStore) -> None:
     store.close()
     with pytest.raises(nacre.StoreError, match="the store is closed"):
         store.run("k", Transaction((encode_text("user", "c"),)))
 
 
-def test_there_is_nothing_to_repair_in_ram(store: Transient) -> None:
+def test_there_is_nothing_to_repair_in_ram(store: MemoryStore) -> None:
     receipt = store.repair("k")
     assert (receipt.key, receipt.kept, receipt.set_aside, receipt.quarantine) == ("k", 3, 0, None)
     assert store.verify("k").ok
 
 
-def test_repairing_or_verifying_an_unknown_session_says_so(store: Transient) -> None:
+def test_repairing_or_verifying_an_unknown_session_says_so(store: MemoryStore) -> None:
     with pytest.raises(nacre.SessionNotFound):
         store.repair("other")
     with pytest.raises(nacre.SessionNotFound):
         store.verify("other")
 
 
-def test_records_are_read_back_to_the_first(store: Transient) -> None:
+def test_records_are_read_back_to_the_first(store: MemoryStore) -> None:
     assert store.read("k", lambda view: [record.n for record in view.back(2)]) == [2, 1]
 
 
-def test_what_cannot_be_stored_is_told_through_the_future(store: Transient) -> None:
+def test_what_cannot_be_stored_is_told_through_the_future(store: MemoryStore) -> None:
     assert isinstance(store.submit("k", Transaction((), expect=9)).exception(0), nacre.Conflict)
     assert store.submit("k", Transaction((encode_text("user", "c"),))).result(0) == 4
 
 
 def test_following_a_session_that_is_not_there_waits_for_its_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Transient(rules=RULES)
+    store = MemoryStore(rules=RULES)
     sessions = nacre.Sessions(store)
     monkeypatch.setattr(Condition, "wait", lambda _: sessions.add_message("k", "user", "a"))
     assert next(sessions.follow("k")).kind == "open"
@@ -75,6 +75,6 @@ def test_a_write_in_the_middle_of_a_write_is_refused(way: str) -> None:
             getattr(store, way)("other", Transaction((encode_text("user", "b"),)))
         return session_state.apply(operation, stamp, state, view)
 
-    store = Transient(rules=Rules(apply=apply, replay=session_state.replay))
+    store = MemoryStore(rules=Rules(apply=apply, replay=session_state.replay))
     assert store.run("k", Transaction((encode_text("user", "a"),))) == 2
     assert [listed.key for listed in store.each(archived=False)] == ["k"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nacre.storage.paths import folder_state, make_folder, may_hold, write_all
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from nacre.testing import Disk, Fault
 
 
@@ -35,7 +35,7 @@ def test_a_file_in_the_place_of_a_folder_is_an_error() -> None:
         make_folder(disk.process(), "/folder")
 
 
-class Listing(Ops):
+class Listing(System):
     """The operating system, and how often a folder was listed."""
 
     count = 0
@@ -52,24 +52,24 @@ def aged(folder: Path, years: int) -> None:
 def test_what_is_not_there_is_known_without_looking_again(tmp_path: Path) -> None:
     (tmp_path / "a.x.jsonl").touch()
     aged(tmp_path, 1)
-    ops = Listing()
-    assert [may_hold(ops, str(tmp_path), stem) for stem in ("a", "b", "a.x")] == [True, False, False]
-    assert ops.count == 1
+    system = Listing()
+    assert [may_hold(system, str(tmp_path), stem) for stem in ("a", "b", "a.x")] == [True, False, False]
+    assert system.count == 1
 
 
 def test_a_folder_that_has_changed_is_listed_again(tmp_path: Path) -> None:
-    ops = Listing()
+    system = Listing()
     aged(tmp_path, 1)
-    assert not may_hold(ops, str(tmp_path), "b")
+    assert not may_hold(system, str(tmp_path), "b")
     (tmp_path / "b.x").touch()
     aged(tmp_path, 2)
-    assert may_hold(ops, str(tmp_path), "b")
-    assert ops.count == 2
+    assert may_hold(system, str(tmp_path), "b")
+    assert system.count == 2
 
 
 def test_a_folder_that_has_just_changed_may_hold_anything(tmp_path: Path) -> None:
-    assert folder_state(Ops(), str(tmp_path)) is None
-    assert may_hold(Ops(), str(tmp_path), "b")
+    assert folder_state(System(), str(tmp_path)) is None
+    assert may_hold(System(), str(tmp_path), "b")
 
 
 def test_each_operating_system_has_folders_of_its_own(tmp_path: Path) -> None:
@@ -82,4 +82,4 @@ def test_each_operating_system_has_folders_of_its_own(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_the_callers_to_know(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        may_hold(Ops(), str(tmp_path / "no"), "b")
+        may_hold(System(), str(tmp_path / "no"), "b")

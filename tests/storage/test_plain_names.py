@@ -19,15 +19,15 @@ import nacre
 from nacre.history.session_state import RULES
 from nacre.legacy import migrate_at_start
 from nacre.storage.change_marks import Marks, Position
-from nacre.storage.file_store import Files
-from nacre.storage.paths import Place, make_folder, settle_names
+from nacre.storage.file_store import FileStore
+from nacre.storage.paths import SessionPaths, make_folder, settle_names
 from nacre.storage.plain_names import archive_second, path_now, rename_plain
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from nacre.testing import Disk, Fault, Killed, images
 from tests.legacy.earlier import moments
 from tests.simulated import LOG, ROOT, names, opened, said, say, store
 
-PLACE = Place.of(ROOT, "k")
+PLACE = SessionPaths.of(ROOT, "k")
 PLAIN = PLACE.plain
 THEIRS = b'{"role":"user","content":"of another agent"}\n'
 
@@ -50,14 +50,14 @@ def with_second(*, is_younger: bool) -> Disk:
     disk.process().rename(LOG, f"{ROOT}/aside")
     with opened(disk) as sessions:
         say(sessions, "new")
-    ops = disk.process()
+    system = disk.process()
     younger, older = (PLAIN, LOG) if is_younger else (f"{ROOT}/turned", PLAIN)
-    ops.rename(LOG, younger)
-    ops.rename(f"{ROOT}/aside", older)
+    system.rename(LOG, younger)
+    system.rename(f"{ROOT}/aside", older)
     if not is_younger:
-        ops.rename(younger, LOG)
-    settle_names(ops, ROOT)
-    settle_names(ops, f"{ROOT}/sessions")
+        system.rename(younger, LOG)
+    settle_names(system, ROOT)
+    settle_names(system, f"{ROOT}/sessions")
     return disk
 
 
@@ -86,22 +86,22 @@ def test_a_log_with_a_plain_name_is_read_as_it_is() -> None:
     assert names(disk, "sessions") == ["k.jsonl"]
 
 
-class Late(Ops):
+class Late(System):
     """Looks for the plain name only after another process has written to the log."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SessionPaths) -> None:
         self.place = place
 
     def open(self, path: str, flags: int, mode: int = 0o600) -> int:
         if path == self.place.plain:
-            with nacre.Sessions(Files(self.place.root, rules=RULES)) as sessions:
+            with nacre.Sessions(FileStore(self.place.root, rules=RULES)) as sessions:
                 sessions.add_message("k", "user", "b")
         return super().open(path, flags, mode)
 
 
 def test_a_log_that_is_renamed_while_it_is_looked_for_is_found(root: Path) -> None:
     place = plain_on_disk(root)
-    with nacre.Sessions(Files(str(root), rules=RULES, ops=Late(place))) as sessions:
+    with nacre.Sessions(FileStore(str(root), rules=RULES, system=Late(place))) as sessions:
         assert [message.content for message in sessions.get_history("k")] == ["a", "b"]
 
 
@@ -121,7 +121,7 @@ def test_so_does_the_next_start_for_every_log(root: Path) -> None:
         for number in range(70):
             sessions.add_message(f"key{number}", "user", "a")
     for number in range(70):
-        place = Place.of(str(root), f"key{number}")
+        place = SessionPaths.of(str(root), f"key{number}")
         Path(place.log).rename(place.plain)
     (root / "migrating.lock").write_bytes(b"done\n")
     with nacre.open(root) as sessions:
@@ -177,31 +177,31 @@ def test_a_name_that_a_killed_process_left_goes_before_the_log_is_rewritten() ->
     assert names(disk, "sessions") == [LOG.rpartition("/")[2]]
 
 
-class NoLinks(Ops):
+class NoLinks(System):
     """A file system without hard links."""
 
     def link(self, old: str, new: str) -> None:
         raise OSError(errno.EPERM, "no links here", new)
 
 
-class BadLinks(Ops):
+class BadLinks(System):
     """A disk that fails."""
 
     def link(self, old: str, new: str) -> None:
         raise OSError(errno.EIO, "failed", new)
 
 
-def plain_on_disk(root: Path) -> Place:
-    with nacre.Sessions(Files(str(root), rules=RULES)) as sessions:
+def plain_on_disk(root: Path) -> SessionPaths:
+    with nacre.Sessions(FileStore(str(root), rules=RULES)) as sessions:
         sessions.add_message("k", "user", "a")
-    place = Place.of(str(root), "k")
+    place = SessionPaths.of(str(root), "k")
     Path(place.log).rename(place.plain)
     return place
 
 
 def test_where_there_are_no_links_it_is_renamed(root: Path) -> None:
     place = plain_on_disk(root)
-    with nacre.Sessions(Files(str(root), rules=RULES, ops=NoLinks())) as sessions:
+    with nacre.Sessions(FileStore(str(root), rules=RULES, system=NoLinks())) as sessions:
         sessions.add_message("k", "user", "b")
         assert [message.content for message in sessions.get_history("k")] == ["a", "b"]
     assert (Path(place.log).exists(), Path(place.plain).exists()) == (True, False)
@@ -209,7 +209,7 @@ def test_where_there_are_no_links_it_is_renamed(root: Path) -> None:
 
 def test_a_link_that_fails_leaves_the_log_as_it_was(root: Path) -> None:
     place = plain_on_disk(root)
-    with nacre.Sessions(Files(str(root), rules=RULES, ops=BadLinks())) as sessions:
+    with nacre.Sessions(FileStore(str(root), rules=RULES, system=BadLinks())) as sessions:
         with pytest.raises(nacre.Refused):
             sessions.add_message("k", "user", "b")
         assert [message.content for message in sessions.get_history("k")] == ["a"]
@@ -222,7 +222,7 @@ def test_a_damaged_log_is_renamed_and_repaired_by_its_reader_unless_somebody_hol
     Path(place.plain).write_bytes(data.replace(b'"t":"open"', b'"t":"oper"'))
     with (
         Path(place.plain).open("rb") as held,
-        nacre.Sessions(Files(str(root), rules=RULES)) as sessions,
+        nacre.Sessions(FileStore(str(root), rules=RULES)) as sessions,
     ):
         fcntl.flock(held, fcntl.LOCK_EX)
         assert [message.content for message in sessions.get_history("k")] == ["a"]
@@ -237,7 +237,7 @@ def test_a_damaged_log_is_renamed_and_repaired_by_its_reader_unless_somebody_hol
 WRITER = """
 import sys, nacre
 root, who = sys.argv[1:]
-with nacre.Sessions(nacre.storage.file_store.Files(root, rules=nacre.history.session_state.RULES)) as sessions:
+with nacre.Sessions(nacre.storage.file_store.FileStore(root, rules=nacre.history.session_state.RULES)) as sessions:
     for number in range(20):
         sessions.add_message(f"key{number}", "user", who)
 """
@@ -248,7 +248,7 @@ def test_several_processes_write_first_at_once(root: Path) -> None:
         for number in range(20):
             sessions.add_message(f"key{number}", "user", "first")
     for number in range(20):
-        place = Place.of(str(root), f"key{number}")
+        place = SessionPaths.of(str(root), f"key{number}")
         Path(place.log).rename(place.plain)
     program = "import nacre.storage.file_store, nacre.history.session_state\n" + WRITER
     started = [subprocess.Popen([sys.executable, "-c", program, str(root), who]) for who in "abcd"]
@@ -294,7 +294,7 @@ def test_a_link_with_a_plain_name_is_not_followed(root: Path) -> None:
     place = plain_on_disk(root)
     Path(place.plain).rename(root / "elsewhere")
     Path(place.plain).symlink_to(root / "elsewhere")
-    with nacre.Sessions(Files(str(root), rules=RULES)) as sessions:
+    with nacre.Sessions(FileStore(str(root), rules=RULES)) as sessions:
         sessions.add_message("k", "user", "b")
         assert [message.content for message in sessions.get_history("k")] == ["b"]
     assert Path(place.plain).is_symlink()
@@ -305,7 +305,7 @@ def test_a_log_of_another_session_with_this_ones_plain_name_is_an_error(root: Pa
     other = Path(place.plain).with_name("other.jsonl")
     Path(place.plain).rename(other)
     before = other.read_bytes()
-    with nacre.Sessions(Files(str(root), rules=RULES)) as sessions:
+    with nacre.Sessions(FileStore(str(root), rules=RULES)) as sessions:
         with pytest.raises(nacre.LogDamaged, match="belongs to 'k'"):
             sessions.get_history("other")
         with pytest.raises(nacre.LogDamaged, match="belongs to 'k'"):
@@ -372,10 +372,10 @@ def test_a_second_log_with_the_same_uid_is_left_and_said() -> None:
 
 def test_a_second_log_that_an_earlier_version_was_unarchiving_is_archived_again() -> None:
     disk = with_second(is_younger=False)
-    ops = disk.process()
+    system = disk.process()
     uid = json.loads(disk.read(PLAIN).split(b"\n")[0])["uid"]
-    make_folder(ops, f"{ROOT}/archive")
-    ops.link(PLAIN, PLACE._replace(archived=uid).log)
+    make_folder(system, f"{ROOT}/archive")
+    system.link(PLAIN, PLACE._replace(archived=uid).log)
     sessions = start(disk)
     assert (said(sessions), ever(sessions)) == (["new"], ["old", "new"])
     assert len(names(disk, "sessions")) == len(names(disk, "archive")) == 1
@@ -390,10 +390,10 @@ def test_there_may_be_no_second_log_to_take_in() -> None:
     assert said(nacre.Sessions(files)) == ["a"]
 
 
-class Gone(Ops):
+class Gone(System):
     """Whoever has the lock of a log takes its plain name away before letting go of it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SessionPaths) -> None:
         self.place = place
 
     def flock(self, fd: int, wait: bool) -> bool:
@@ -406,7 +406,7 @@ def test_a_log_that_loses_its_plain_name_before_it_is_locked_is_not_renamed(root
     place = plain_on_disk(root)
     rename_plain(Gone(place), place)
     assert not Path(place.log).exists()
-    with nacre.Sessions(Files(str(root), rules=RULES)) as sessions:
+    with nacre.Sessions(FileStore(str(root), rules=RULES)) as sessions:
         sessions.add_message("k", "user", "b")
     Path(place.plain).write_bytes(Path(place.log).read_bytes())
     assert not archive_second(Gone(place), place, "~", None)
@@ -415,20 +415,20 @@ def test_a_log_that_loses_its_plain_name_before_it_is_locked_is_not_renamed(root
 
 def test_a_second_log_that_is_archived_is_marked_under_both_names(root: Path) -> None:
     place = plain_on_disk(root)
-    marks = Marks(Ops(), str(root))
+    marks = Marks(System(), str(root))
     position = marks.take(Position()).position
-    assert not archive_second(Ops(), place, "~", marks)
+    assert not archive_second(System(), place, "~", marks)
     (archived,) = (root / "archive").iterdir()
     assert marks.take(position).paths == {f"sessions/{Path(place.plain).name}", f"archive/{archived.name}"}
 
 
 def test_where_a_log_is_now(root: Path) -> None:
     place = plain_on_disk(root)
-    assert path_now(Ops(), place) == place.plain
-    rename_plain(Ops(), place)
-    assert path_now(Ops(), place) == place.log
-    assert path_now(Ops(), Place.of(str(root), "other")) == ""
-    assert path_now(Ops(), Place.of(str(root), "Other")) == ""
+    assert path_now(System(), place) == place.plain
+    rename_plain(System(), place)
+    assert path_now(System(), place) == place.log
+    assert path_now(System(), SessionPaths.of(str(root), "other")) == ""
+    assert path_now(System(), SessionPaths.of(str(root), "Other")) == ""
 
 
 @pytest.mark.parametrize("leftover", ["k.jsonl", "k.tmp"])

@@ -27,13 +27,13 @@ from nacre.entries import (
     describe_quarantine,
 )
 from nacre.history.session_state import RULES
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 from nacre.storage.key_lock import KeyLock
 from nacre.storage.lines import Lines, Piece
 from nacre.storage.log import Log
-from nacre.storage.paths import Place
+from nacre.storage.paths import SessionPaths
 from nacre.storage.quarantine import entries, set_aside, settle
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from nacre.testing import Disk, Fault, Killed, images
 from tests.paths import log_of
 from tests.simulated import LOG, ROOT, interrupt, opened, said, say
@@ -429,7 +429,7 @@ def test_an_emptied_archived_log_is_reported_noted_by_repair_and_settled() -> No
     sessions = write(disk)
     uid = sessions.transcript("k")[0].generation
     sessions.archive("k")
-    path = Place.of(ROOT, "k", archived=uid).log
+    path = SessionPaths.of(ROOT, "k", archived=uid).log
     spoil(disk, lambda _: b"", path)
     assert [finding.kind for finding in opened(disk).verify("k").findings] == ["emptied"]
     say(opened(disk), "anew")
@@ -545,7 +545,7 @@ def test_records_of_a_later_format_and_bytes_that_are_no_text_stay_as_they_are()
     write(disk).close()
     body = b'{"v":2,"n":9,"t":"msg","ts":"2026-11-15T18:00:00.000Z","st":[0,0,0,0,0,0]'
     later = b'%b,"crc":"%08x"}' % (body, crc32(body))
-    place, uid = Place.of(ROOT, "k"), opened(disk).transcript("k")[0].generation
+    place, uid = SessionPaths.of(ROOT, "k"), opened(disk).transcript("k")[0].generation
     process = disk.process()
     for at, raw in enumerate((later, b"\xff\xfe")):
         fd = process.open("/bytes", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
@@ -570,7 +570,7 @@ def test_what_the_rules_refuse_is_not_restored_and_stays_reported() -> None:
             raise nacre.InvalidMessage("not today")
         return RULES.apply(operation, stamp, state, view)
 
-    sessions = nacre.Sessions(Files(ROOT, rules=Rules(apply=refuse, replay=RULES.replay), ops=disk.process()))
+    sessions = nacre.Sessions(FileStore(ROOT, rules=Rules(apply=refuse, replay=RULES.replay), system=disk.process()))
     with pytest.raises(nacre.InvalidMessage, match="not today"):
         sessions.restore("k")
     assert len(opened(disk).quarantine("k")) == 2
@@ -584,20 +584,20 @@ def test_entries_of_earlier_versions_take_the_key_from_the_log() -> None:
         say(sessions, "one", key=key)
     uids = {key: sessions.transcript(key)[0].generation for key in keys}
     sessions.archive("C D")
-    disk.process().unlink(Place.of(ROOT, "E F").log)
+    disk.process().unlink(SessionPaths.of(ROOT, "E F").log)
     old = b'{"kind":"rotten","off":1,"len":1,"crc":"8cdc1683","ts":"2026-11-15T18:00:00.000Z","raw":"x"}\n'
     for key in keys:
-        disk.write_durable(Place.of(ROOT, key).quarantine(uids[key]), old)
+        disk.write_durable(SessionPaths.of(ROOT, key).quarantine(uids[key]), old)
     disk.write_durable(f"{ROOT}/quarantine/README", b"not ours")
     names = [entry.key for entry in opened(disk).quarantine()]
-    assert names == ["A B", "C D", Place.of(ROOT, "E F").name]
+    assert names == ["A B", "C D", SessionPaths.of(ROOT, "E F").name]
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])
 def test_a_quarantine_file_that_goes_or_cannot_be_read(error: type[OSError]) -> None:
     disk = damaged_twice()
 
-    class Away(Ops):
+    class Away(System):
         """The files of a disk, of which those in quarantine cannot be looked at."""
 
         def __getattribute__(self, name: str) -> Any:
@@ -609,7 +609,7 @@ def test_a_quarantine_file_that_goes_or_cannot_be_read(error: type[OSError]) -> 
             return process.stat(path)
 
     process = disk.process()
-    sessions = nacre.Sessions(Files(ROOT, rules=RULES, ops=Away()))
+    sessions = nacre.Sessions(FileStore(ROOT, rules=RULES, system=Away()))
     if error is FileNotFoundError:
         assert sessions.quarantine("k") == []
     else:
@@ -621,7 +621,7 @@ def test_a_quarantine_file_that_goes_or_cannot_be_read(error: type[OSError]) -> 
 # ---- what it costs, and what it leaves
 
 
-class Opens(Ops):
+class Opens(System):
     """Counts what is opened."""
 
     def __init__(self) -> None:
@@ -641,11 +641,11 @@ def test_to_ask_for_all_opens_no_log_and_reads_each_quarantine_file_once(root: P
             log = log_of(root, f"chat {i}")
             log.write_bytes(flip(b"member 2")(log.read_bytes()))
             sessions.get_history(f"chat {i}")
-    ops = Opens()
-    sessions = nacre.Sessions(Files(os.fspath(root), rules=RULES, ops=ops))
+    system = Opens()
+    sessions = nacre.Sessions(FileStore(os.fspath(root), rules=RULES, system=system))
     for _ in range(2):
         assert [entry.key for entry in sessions.quarantine()] == ["chat 3", "chat 7"]
-    assert [Path(path).parent.name for path in ops.paths] == ["quarantine", "quarantine"]
+    assert [Path(path).parent.name for path in system.paths] == ["quarantine", "quarantine"]
 
 
 def test_deleting_a_session_ends_its_report_and_that_of_no_other(root: Path) -> None:
@@ -778,7 +778,7 @@ def test_a_quarantine_file_that_is_none_hides_nothing_of_others(root: Path, make
 def test_a_handlers_error_while_the_quarantine_is_looked_at_is_passed_on() -> None:
     process = damaged_twice().process()
 
-    class Interrupted(Ops):
+    class Interrupted(System):
         def __getattribute__(self, name: str) -> Any:
             return object.__getattribute__(self, name) if name in {"stat", "__class__"} else getattr(process, name)
 
@@ -787,16 +787,16 @@ def test_a_handlers_error_while_the_quarantine_is_looked_at_is_passed_on() -> No
                 raise TimeoutError("the turn took too long")
             return process.stat(path)
 
-    sessions = nacre.Sessions(Files(ROOT, rules=RULES, ops=Interrupted()))
+    sessions = nacre.Sessions(FileStore(ROOT, rules=RULES, system=Interrupted()))
     with pytest.raises(TimeoutError):
         sessions.quarantine("k")
 
 
 def test_an_entry_without_records_makes_no_log(root: Path) -> None:
     (root / "sessions").mkdir(parents=True)
-    place, uid = Place.of(str(root), "k"), "0" * 32
-    set_aside(Ops(), place, uid, None, (), reason="emptied")
-    log = Log(Ops(), place, rules=RULES)
+    place, uid = SessionPaths.of(str(root), "k"), "0" * 32
+    set_aside(System(), place, uid, None, (), reason="emptied")
+    log = Log(System(), place, rules=RULES)
     assert log.restore(uid, [1], create=True) is not None
     log.writer.close()
     assert list((root / "sessions").glob("*.jsonl")) == []
@@ -804,7 +804,7 @@ def test_an_entry_without_records_makes_no_log(root: Path) -> None:
 
 def test_a_child_gives_up_the_key_that_its_parent_was_taking(root: Path) -> None:
     (root / "sessions").mkdir(parents=True)
-    log = Log(Ops(), Place.of(str(root), "k"), rules=RULES)
+    log = Log(System(), SessionPaths.of(str(root), "k"), rules=RULES)
     assert log.writer._key.take(wait=True)
     log.writer._took_key = True
     log.writer.drop()
@@ -813,8 +813,8 @@ def test_a_child_gives_up_the_key_that_its_parent_was_taking(root: Path) -> None
 
 def test_who_has_a_key_does_not_wait_for_another(root: Path) -> None:
     (root / "sessions").mkdir(parents=True)
-    ops = Ops()
-    first, second = (KeyLock(ops, Place.of(str(root), key)) for key in ("a", "b"))
+    system = System()
+    first, second = (KeyLock(system, SessionPaths.of(str(root), key)) for key in ("a", "b"))
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(second.take, wait=True).result()
         with first, pytest.raises(nacre.SessionBusy):

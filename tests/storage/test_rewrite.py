@@ -18,9 +18,9 @@ from nacre.entries import (
     encode_text,
 )
 from nacre.history.session_state import RULES
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 from nacre.storage.log import Log
-from nacre.storage.paths import Place
+from nacre.storage.paths import SessionPaths
 from nacre.storage.transaction import PendingCommit
 from nacre.testing import Disk, Fault
 from tests.simulated import LOG, ROOT, opened, said, say, settled, store
@@ -29,10 +29,10 @@ A, B, C = (encode_text("user", text) for text in "abc")
 
 
 def written_together(*operations: Operation) -> Disk:
-    """A log with one batch of many units."""
+    """A log with one batch of many transactions."""
     disk = Disk()
     opened(disk)
-    log = Log(disk.process(), Place.of(ROOT, "k"), rules=RULES)
+    log = Log(disk.process(), SessionPaths.of(ROOT, "k"), rules=RULES)
     log.writer.commit([PendingCommit(Transaction((operation,))) for operation in operations])
     log.writer.close()
     return disk
@@ -99,12 +99,12 @@ def disk() -> Disk:
 
 
 @pytest.fixture
-def files(disk: Disk) -> Files:
+def files(disk: Disk) -> FileStore:
     return store(disk.process())
 
 
-def test_a_session_from_elsewhere_is_as_if_it_had_been_written_here_then(disk: Disk, files: Files) -> None:
-    assert files.found("k", RECORDS, src=SOURCE)
+def test_a_session_from_elsewhere_is_as_if_it_had_been_written_here_then(disk: Disk, files: FileStore) -> None:
+    assert files.import_session("k", RECORDS, src=SOURCE)
     sessions = opened(disk)
     assert (settled(disk), sessions.get_summary("k")) == (["b", "c"], "s")
     assert [(entry.n, entry.kind) for entry in sessions.records("k")] == [
@@ -114,43 +114,43 @@ def test_a_session_from_elsewhere_is_as_if_it_had_been_written_here_then(disk: D
     assert sessions.verify().ok
 
 
-def test_a_session_from_elsewhere_never_takes_the_place_of_another(disk: Disk, files: Files) -> None:
-    assert files.found("k", RECORDS[:1], src=SOURCE)
-    assert not files.found("k", RECORDS, src=SOURCE)
+def test_a_session_from_elsewhere_never_takes_the_place_of_another(disk: Disk, files: FileStore) -> None:
+    assert files.import_session("k", RECORDS[:1], src=SOURCE)
+    assert not files.import_session("k", RECORDS, src=SOURCE)
     assert said(opened(disk)) == ["a"]
 
 
-def test_a_session_from_elsewhere_can_come_as_an_archived_one(disk: Disk, files: Files) -> None:
-    assert files.found("k", RECORDS, src=SOURCE, archived=True)
+def test_a_session_from_elsewhere_can_come_as_an_archived_one(disk: Disk, files: FileStore) -> None:
+    assert files.import_session("k", RECORDS, src=SOURCE, archived=True)
     sessions = opened(disk)
     assert ([*sessions.list()], [info.key for info in sessions.list(archived=True)]) == ([], ["k"])
     assert settled(disk) == ["b", "c"]
 
 
-def test_an_archive_that_cannot_be_made_refuses_the_session(disk: Disk, files: Files) -> None:
+def test_an_archive_that_cannot_be_made_refuses_the_session(disk: Disk, files: FileStore) -> None:
     disk.fail(Fault(call="mkdir", errno=errno.ENOSPC))
     with pytest.raises(nacre.Refused, match="nothing was stored"):
-        files.found("k", RECORDS, src=SOURCE, archived=True)
+        files.import_session("k", RECORDS, src=SOURCE, archived=True)
 
 
-def test_an_archived_session_that_was_refused_does_not_hide_an_earlier_one(disk: Disk, files: Files) -> None:
-    assert files.found("k", RECORDS, src=SOURCE, archived=True)
+def test_an_archived_session_that_was_refused_does_not_hide_an_earlier_one(disk: Disk, files: FileStore) -> None:
+    assert files.import_session("k", RECORDS, src=SOURCE, archived=True)
     disk.fail(Fault(call="rename", errno=errno.ENOSPC))
     with pytest.raises(nacre.Refused):
-        files.found("k", RECORDS[:1], src=SOURCE, archived=True)
+        files.import_session("k", RECORDS[:1], src=SOURCE, archived=True)
     sessions = opened(disk)
     assert said(sessions) == ["b", "c"]
     sessions.unarchive("k")
     assert said(sessions) == ["b", "c"]
 
 
-def test_every_generation_says_where_it_came_from(files: Files) -> None:
-    files.found("k", RECORDS, src=SOURCE, archived=True)
+def test_every_generation_says_where_it_came_from(files: FileStore) -> None:
+    files.import_session("k", RECORDS, src=SOURCE, archived=True)
     nacre.Sessions(files).add_message("k", "user", "written here")
     assert list(files.source_of("k")) == [SOURCE]
 
 
-def test_a_fork_came_from_here_though_its_parent_did_not(files: Files) -> None:
-    files.found("k", RECORDS, src=SOURCE)
+def test_a_fork_came_from_here_though_its_parent_did_not(files: FileStore) -> None:
+    files.import_session("k", RECORDS, src=SOURCE)
     nacre.Sessions(files).fork("k", "fork")
     assert (list(files.source_of("k")), list(files.source_of("fork"))) == ([SOURCE], [])

@@ -12,8 +12,8 @@ import pytest
 import nacre
 from nacre.errors import Conflict, SessionBusy, SessionNotFound, StoreError
 from nacre.history.session_state import RULES
-from nacre.storage.file_store import Files
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 from nacre.testing import Disk, Fault
 from tests.paths import log_of
 from tests.simulated import ROOT, first, interrupt, opened, said, say, settled, store
@@ -26,7 +26,7 @@ def disk() -> Disk:
     return Disk()
 
 
-class Failing(Ops):
+class Failing(System):
     """Fails the nth change of a directory, as if the process had been killed there."""
 
     def __init__(self, nth: int) -> None:
@@ -61,11 +61,11 @@ def files(root: Path) -> dict[str, bytes]:
 
 def fail_at(root: Path, nth: int, act: Act) -> bool:
     """Do something that fails at its nth change of a directory; False if it came to its end before."""
-    ops = Failing(0)
-    with suppress(StoreError), nacre.Sessions(Files(str(root), rules=RULES, ops=ops)) as sessions:
-        ops.left = nth
+    system = Failing(0)
+    with suppress(StoreError), nacre.Sessions(FileStore(str(root), rules=RULES, system=system)) as sessions:
+        system.left = nth
         act(sessions)
-    return ops.left <= 0
+    return system.left <= 0
 
 
 def ever_said(root: Path) -> list[object]:

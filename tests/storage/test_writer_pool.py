@@ -20,11 +20,11 @@ import nacre
 from nacre.entries import Transaction, encode_text
 from nacre.history.session_state import RULES
 from nacre.storage import group_commit, writer_pool
-from nacre.storage.file_store import Files
+from nacre.storage.file_store import FileStore
 from nacre.storage.group_commit import Committer, Owner
 from nacre.storage.log import Log
-from nacre.storage.paths import Place
-from nacre.storage.system import Ops
+from nacre.storage.paths import SessionPaths
+from nacre.storage.system import System
 from nacre.storage.writer_pool import Pool, SessionQueue, Writers
 from nacre.testing import Disk, Fault
 from tests.simulated import ROOT, opened, said, say, settled
@@ -43,7 +43,9 @@ def make_pool() -> Pool:
 def writers(disk: Disk, *, max_open: int) -> Writers:
     opened(disk)
     process = disk.process()
-    return Writers(lambda key: Log(process, Place.of(ROOT, key), rules=RULES), max_open=max_open, before=lambda: None)
+    return Writers(
+        lambda key: Log(process, SessionPaths.of(ROOT, key), rules=RULES), max_open=max_open, before=lambda: None
+    )
 
 
 def are_open(writers: Writers, *keys: str) -> list[bool]:
@@ -159,7 +161,7 @@ def test_a_writer_that_is_in_use_is_found_again_though_there_are_many() -> None:
 def test_a_log_that_is_opened_again_is_not_read_for_its_ids_again(root: Path) -> None:
     said = [nacre.Message(role="user", content="x" * 1000)]
 
-    class Reading(Ops):
+    class Reading(System):
         read = 0
 
         def pread(self, fd: int, size: int, offset: int) -> bytes:
@@ -167,15 +169,15 @@ def test_a_log_that_is_opened_again_is_not_read_for_its_ids_again(root: Path) ->
             self.read += len(found)
             return found
 
-    ops = Reading()
-    with nacre.Sessions(Files(str(root), rules=RULES, max_open=1, ops=ops)) as sessions:
+    system = Reading()
+    with nacre.Sessions(FileStore(str(root), rules=RULES, max_open=1, system=system)) as sessions:
         for number in range(300):
             sessions.add_messages("a", said, id=str(number))
         for number in range(3):
             sessions.add_message("b", "user", "x")
-            before = ops.read
+            before = system.read
             sessions.add_messages("a", said, id=f"new {number}")
-            assert ops.read == before
+            assert system.read == before
         sessions.add_message("b", "user", "x")
         assert sessions.add_messages("a", said, id="7") == 9
 
@@ -301,7 +303,7 @@ def test_no_writer_is_given_to_whoever_interrupts_its_own_thread_while_one_is_ma
     def make(key: str) -> Log:
         with pytest.raises(nacre.Refused, match="in the middle of another write"):
             found.of("b")
-        return Log(process, Place.of(ROOT, key), rules=RULES)
+        return Log(process, SessionPaths.of(ROOT, key), rules=RULES)
 
     process = disk.process()
     found = Writers(make, max_open=1, before=lambda: None)

@@ -25,8 +25,8 @@ from nacre.runtime.gateway.gateway import Gateway, Room
 from nacre.runtime.gateway.inbox import Inbox
 from nacre.runtime.stats import Spread, Traffic, Work
 from nacre.sessions import Sessions
-from nacre.storage.file_store import Files
-from nacre.storage.system import Ops
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 from nacre.web import health, metrics
 from nacre.web.metrics import Parts
 from tests.web.conftest import Echo, Serve, Site, agent
@@ -158,7 +158,7 @@ def reasons(parts: Parts) -> list[str]:
     return [trouble.reason for trouble in anyio.run(health.Check(parts).troubles)]
 
 
-class Failing(Ops):
+class Failing(System):
     """A disk whose flushes fail while it is broken."""
 
     def __init__(self) -> None:
@@ -174,18 +174,18 @@ class Failing(Ops):
 
 
 def test_a_log_whose_flush_failed_and_that_could_not_be_moved_is_not_ready(root: Path) -> None:
-    ops = Failing()
-    store = Files(str(root), rules=RULES, ops=ops)
+    system = Failing()
+    store = FileStore(str(root), rules=RULES, system=system)
     app = agent(":memory:", Echo())
     app.sessions = Sessions(store)
     parts = Parts(agents={"main": app}, http=Traffic(), began=0)
     app.sessions.add_message("k", "user", "one")
     assert reasons(parts) == []
-    ops.is_broken = True
+    system.is_broken = True
     with pytest.raises(DurabilityUnknown):
         app.sessions.add_message("k", "user", "two")
     assert reasons(parts) == ["1 logs could not be flushed or moved to a new file"]
-    ops.is_broken = False
+    system.is_broken = False
     app.sessions.add_message("k", "user", "three")
     assert reasons(parts) == []
     app.sessions.close()

@@ -20,10 +20,10 @@ from nacre.history.list_page import LARGEST, Wanted, cut, page_of, sortable
 from nacre.history.overview import labels, overview, when_updated
 from nacre.keys import is_internal
 from nacre.storage.file_names import key_of, stem
-from nacre.storage.paths import Place, open_log
+from nacre.storage.paths import SessionPaths, open_log
 from nacre.storage.plain_names import path_now
 from nacre.storage.reader import Reading, reading
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 _COLUMNS = "log.key, title, live, created, updated, bytes, archived, uid, meta, pinned, cwd, role, model, last, state"
 _VALUES = {"updated": "updated", "created": "created", "bytes": "bytes", "messages": "live", "key": "key"}
@@ -244,7 +244,7 @@ def known(connection: Connection, folder: str) -> dict[str, Known]:
     return {row[0]: row for row in rows}
 
 
-def scan(ops: Ops, root: str, folder: str, rows: dict[str, Known], look: Look) -> None:
+def scan(system: System, root: str, folder: str, rows: dict[str, Known], look: Look) -> None:
     """Stat every log of a folder, and look at those that are not as they were known."""
     there = 0
     for entry in _entries(f"{root}/{folder}"):
@@ -258,7 +258,7 @@ def scan(ops: Ops, root: str, folder: str, rows: dict[str, Known], look: Look) -
             # By place and not by name, and most likely first: this is done for every log there is.
             if row[3] == found.st_mtime_ns and row[2] == found.st_size and row[1] == found.st_ino:
                 continue
-        inspect(ops, root, f"{folder}/{entry.name}", look)
+        inspect(system, root, f"{folder}/{entry.name}", look)
     if there < len(rows):
         look.gone.extend(f"{folder}/{name}" for name in rows.keys() - set(names_in(root, folder)))
 
@@ -268,16 +268,16 @@ def names_in(root: str, folder: str) -> list[str]:
     return [entry.name for entry in _entries(f"{root}/{folder}")]
 
 
-def inspect(ops: Ops, root: str, path: str, look: Look) -> None:
+def inspect(system: System, root: str, path: str, look: Look) -> None:
     """Look at one log, at a moment at which no writer is at it; while one is, it has to be looked at again."""
     if not _is_log(path):
         return
     place = place_of(root, path)
-    opened = _Opened(ops, place, f"{root}/{path}")
+    opened = _Opened(system, place, f"{root}/{path}")
     try:
-        if path != place.path and path_now(ops, place) != place.plain:
+        if path != place.path and path_now(system, place) != place.plain:
             # What has the plain name next to a log is a second one, or an earlier agent's; the next start takes it in.
-            look.changed.append(_file(path, place, ops.stat(place.plain)))
+            look.changed.append(_file(path, place, system.stat(place.plain)))
             return
         with opened as found:
             if opened.file is None:
@@ -299,20 +299,20 @@ class _Opened(reading):
 
     __slots__ = ("_log", "file", "is_free")
 
-    def __init__(self, ops: Ops, place: Place, log: str) -> None:
-        super().__init__(ops, place)
+    def __init__(self, system: System, place: SessionPaths, log: str) -> None:
+        super().__init__(system, place)
         self._log = log
         self.file: os.stat_result | None = None
         self.is_free = False
 
     def _open(self) -> int:
-        fd, self.file = open_log(self._ops, self._log, os.O_RDONLY)
+        fd, self.file = open_log(self._system, self._log, os.O_RDONLY)
         try:
-            self.is_free, self.file = let_go(self._ops, fd)
-            named = self._ops.stat(self._log)
+            self.is_free, self.file = let_go(self._system, fd)
+            named = self._system.stat(self._log)
         except BaseException:
             self.file = None
-            self._ops.close(fd)
+            self._system.close(fd)
             raise
         if (named.st_dev, named.st_ino) != (self.file.st_dev, self.file.st_ino):
             # It was written again meanwhile, by somebody who may still be at it.
@@ -321,19 +321,19 @@ class _Opened(reading):
         return self.file.st_size
 
 
-def let_go(ops: Ops, fd: int) -> tuple[bool, os.stat_result]:
+def let_go(system: System, fd: int) -> tuple[bool, os.stat_result]:
     """The log's file at a moment at which no writer is at it; False if there is one."""
     try:
         # Other readers are not in the way: what they read is the same.
-        is_free = ops.share(fd)
+        is_free = system.share(fd)
     except OSError:
         # Some file systems have no locks.
         is_free = False
     try:
-        return is_free, ops.fstat(fd)
+        return is_free, system.fstat(fd)
     finally:
         if is_free:
-            ops.unlock(fd)
+            system.unlock(fd)
 
 
 def save(connection: Connection, changed: Iterable[Seen]) -> None:
@@ -349,9 +349,9 @@ def save(connection: Connection, changed: Iterable[Seen]) -> None:
     )
 
 
-def place_of(root: str, path: str) -> Place:
+def place_of(root: str, path: str) -> SessionPaths:
     """The place of a log that is known by its path; its key is in its header."""
-    return Place.of_file(root, path.partition("/")[2])
+    return SessionPaths.of_file(root, path.partition("/")[2])
 
 
 def check(numbers: Iterable[int]) -> None:
@@ -375,12 +375,12 @@ def _is_log(path: str) -> bool:
     return path.endswith(_ENDING) and path.count(".") == dots and path.isascii()
 
 
-def _file(path: str, place: Place, file: os.stat_result) -> Seen:
+def _file(path: str, place: SessionPaths, file: os.stat_result) -> Seen:
     """A file whose content is not known, or is none."""
     return Seen(path, place.name, bool(place.archived), file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns)
 
 
-def _seen(path: str, place: Place, found: Reading, file: os.stat_result) -> Seen:
+def _seen(path: str, place: SessionPaths, found: Reading, file: os.stat_result) -> Seen:
     """What a log holds, read without reading all of it."""
     seen = _file(path, place, file)
     if found.view is None:
@@ -413,7 +413,7 @@ def _seen(path: str, place: Place, found: Reading, file: os.stat_result) -> Seen
     )
 
 
-def _key(place: Place, sid: str) -> str:
+def _key(place: SessionPaths, sid: str) -> str:
     """The true key of a log that was met by its name."""
     key = sid or key_of(place.name)
     if key is None or stem(key) != place.name:

@@ -12,7 +12,7 @@ from nacre.entries import Hit, Page
 from nacre.history.list_page import Wanted
 from nacre.index.query import parse, spoken
 from nacre.index.warm import folder_of
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -43,7 +43,7 @@ class Index:
         root: str,
         *,
         cache: str | None = None,
-        ops: Ops | None = None,
+        system: System | None = None,
         slice_size: int = SLICE,
         embedder: Callable[[], Embedder] = _usual_embedder,
         fork_timeout: float = 2.0,
@@ -51,11 +51,11 @@ class Index:
         from nacre.index.database import Database  # noqa: PLC0415
         from nacre.index.sync import CatchUp  # noqa: PLC0415 - SQLite is loaded when an index is wanted
 
-        self._ops = ops or Ops()
+        self._system = system or System()
         self._embedder = embedder
         self._fork_timeout = fork_timeout
         self._database = Database(folder_of(root, cache))
-        self._catch_up = CatchUp(self._ops, root, slice_size=slice_size)
+        self._catch_up = CatchUp(self._system, root, slice_size=slice_size)
         self._lock = Lock()
         _indexes.add(self)
 
@@ -85,7 +85,7 @@ class Index:
         """
         from nacre.index.search import hits  # noqa: PLC0415 - a listing can do without
 
-        parsed = parse(query, now=self._ops.now())
+        parsed = parse(query, now=self._system.now())
         parsed = parsed._replace(internal=internal, fill=fill, skip=skip, prefix=prefix, only=only)
         words = spoken(query) if meaning else ""
         vector = self._embedder().embed([words])[0] if words else None

@@ -13,10 +13,10 @@ from nacre.index.catalog import check, let_go
 from nacre.index.database import pack_moment, pack_time
 from nacre.index.search_text import body_of
 from nacre.storage.lines import Lines
-from nacre.storage.paths import Place
+from nacre.storage.paths import SessionPaths
 from nacre.storage.plain_names import open_to_read
 from nacre.storage.recovery import Tail, examine, state_of
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from nacre.storage.view import LogView
 
 _LINE_END = 11
@@ -64,32 +64,32 @@ class Gone(Exception):
 
 
 @contextmanager
-def opened(ops: Ops, place: Place, progress: Progress) -> Iterator[Intake]:
+def opened(system: System, place: SessionPaths, progress: Progress) -> Iterator[Intake]:
     """Open a log to read on from where it was left; raises Gone, or OSError or StoreError if it cannot be read."""
     try:
-        fd, _ = open_to_read(ops, place)
+        fd, _ = open_to_read(system, place)
     except FileNotFoundError as error:
         raise Gone(place.log) from error
     try:
-        yield Intake(ops, place, fd, progress)
+        yield Intake(system, place, fd, progress)
     finally:
-        ops.close(fd)
+        system.close(fd)
 
 
 class Intake:
     """One open log and what was read of it before."""
 
-    def __init__(self, ops: Ops, place: Place, fd: int, progress: Progress) -> None:
+    def __init__(self, system: System, place: SessionPaths, fd: int, progress: Progress) -> None:
         self._before = progress
-        self._is_free, self._file = let_go(ops, fd)
-        self._lines = Lines(ops, fd, self._file.st_size)
+        self._is_free, self._file = let_go(system, fd)
+        self._lines = Lines(system, fd, self._file.st_size)
         tail = examine(self._lines, key="")
         self._header = tail.header
         self._first, self._limit, self._kept = _counted(tail, is_free=self._is_free)
         last = tail.last
         n = last.n if last is not None else 0
         check((n,))
-        self._past = LogView(self._lines, header=tail.header, n=n, state=state_of(last), ops=ops, place=place)
+        self._past = LogView(self._lines, header=tail.header, n=n, state=state_of(last), system=system, place=place)
         self._calls: Calls = msgspec.json.decode(progress.calls, type=Calls)
         self._at = (progress.offset, progress.n, progress.crc)
         self._is_in_log = False

@@ -36,8 +36,8 @@ from nacre.index.tables import (
     transaction,
 )
 from nacre.storage.change_marks import Marks, Position, Taken
-from nacre.storage.paths import Place
-from nacre.storage.system import Ops
+from nacre.storage.paths import SessionPaths
+from nacre.storage.system import System
 
 logger = logging.getLogger(__name__)
 
@@ -64,10 +64,10 @@ class _Known(NamedTuple):
 class CatchUp:
     """Looks at the logs that may have changed, and at `slice_size` others; at all of them if they are no more."""
 
-    def __init__(self, ops: Ops, root: str, *, slice_size: int) -> None:
-        self._ops = ops
+    def __init__(self, system: System, root: str, *, slice_size: int) -> None:
+        self._system = system
         self._root = root
-        self._marks = Marks(ops, root)
+        self._marks = Marks(system, root)
         self._slice_size = slice_size
         self._connection: sqlite3.Connection | None = None
         self._version = 0
@@ -88,13 +88,13 @@ class CatchUp:
             self._compare_all(connection, look)
             self._inspect(pending, look)
             if times != known.named:
-                now = now._replace(named=times, named_at=self._ops.now())
+                now = now._replace(named=times, named_at=self._system.now())
         else:
             self._inspect(pending, look)
             self._inspect(_relatives(connection, look), look)
             if self._are_names_due(connection, known, now, look):
                 self._compare_names(connection, look)
-                now = now._replace(named=times, named_at=self._ops.now())
+                now = now._replace(named=times, named_at=self._system.now())
             self._compare_some(connection, look)
         if any(look) or pending or now != known:
             self._stats = {}
@@ -104,7 +104,7 @@ class CatchUp:
         """Take in every message that is new."""
         for _ in range(_MOST_TRIES):
             self.look(connection)
-            reading = _Pass(connection, self._ops, self._root)
+            reading = _Pass(connection, self._system, self._root)
             reading.run()
             if not reading.met_another:
                 return
@@ -138,7 +138,7 @@ class CatchUp:
         done = {seen.path for seen in look.changed}.union(look.gone)
         for path in paths:
             if path not in done:
-                inspect(self._ops, self._root, path, look)
+                inspect(self._system, self._root, path, look)
 
     def _compare_all(self, connection: sqlite3.Connection, look: Look) -> None:
         """Compare every log with what is known of it."""
@@ -148,7 +148,7 @@ class CatchUp:
         for folder in FOLDERS:
             if folder not in self._stats:
                 self._stats[folder] = catalog.known(connection, folder)
-            catalog.scan(self._ops, self._root, folder, self._stats[folder], look)
+            catalog.scan(self._system, self._root, folder, self._stats[folder], look)
 
     def _are_names_due(self, connection: sqlite3.Connection, known: _Known, now: _Known, look: Look) -> bool:
         """Tell whether a name may have come or gone that no mark tells of."""
@@ -156,7 +156,7 @@ class CatchUp:
             return False
         if now.folders != known.folders and not (known.forgot or _is_explained(connection, look)):
             return True
-        return not 0 <= self._ops.now() - known.named_at < _NAMES_EVERY
+        return not 0 <= self._system.now() - known.named_at < _NAMES_EVERY
 
     def _compare_names(self, connection: sqlite3.Connection, look: Look) -> None:
         for folder in FOLDERS:
@@ -166,7 +166,7 @@ class CatchUp:
     def _compare_some(self, connection: sqlite3.Connection, look: Look) -> None:
         """Compare some logs with what is known of them, others each time."""
         (last,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM log").fetchone()
-        start = int.from_bytes(self._ops.random(6), "big") % last
+        start = int.from_bytes(self._system.random(6), "big") % last
         some = "SELECT path, inode, size, mtime FROM log WHERE id {} ? ORDER BY id LIMIT ?"
         rows = connection.execute(some.format(">="), (start, self._slice_size)).fetchall()
         rows += connection.execute(some.format("<"), (start, self._slice_size - len(rows))).fetchall()
@@ -175,7 +175,7 @@ class CatchUp:
     def _stat(self, path: str) -> Stat:
         """What is compared of a log, and the time of a folder: when a name last came into it or went."""
         try:
-            found = self._ops.stat(f"{self._root}/{path}")
+            found = self._system.stat(f"{self._root}/{path}")
         except OSError:
             return (0, 0, 0)
         return found.st_ino, found.st_size, found.st_mtime_ns
@@ -198,7 +198,7 @@ def _relatives(connection: sqlite3.Connection, look: Look) -> list[str]:
     found = [path for name in names for (path,) in connection.execute("SELECT path FROM log WHERE name = ?", (name,))]
     for path in look.gone:
         for (key,) in connection.execute("SELECT key FROM log WHERE path = ? AND key != ''", (path,)):
-            found.append(Place.of("", key).path)
+            found.append(SessionPaths.of("", key).path)
     return found
 
 
@@ -321,9 +321,9 @@ def _boot() -> str:
 class _Pass:
     """One pass over the logs that have something new; `met_another` if another process was taking in the same."""
 
-    def __init__(self, connection: sqlite3.Connection, ops: Ops, root: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, system: System, root: str) -> None:
         self._connection = connection
-        self._ops = ops
+        self._system = system
         self._root = root
         self._chunk = Chunk(connection)
         self.met_another = False
@@ -351,7 +351,7 @@ class _Pass:
             self.met_another = True
             return
         try:
-            with opened(self._ops, place_of(self._root, path), progress_of(self._connection, log)) as intake:
+            with opened(self._system, place_of(self._root, path), progress_of(self._connection, log)) as intake:
                 self._take(log, intake)
         except Gone:
             self.met_another = True

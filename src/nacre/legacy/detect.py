@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from nacre.storage.file_names import is_log_name
 from nacre.storage.paths import folder_state
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 LOCK = "migrating.lock"
 DONE = b"done 2\n"
@@ -16,26 +16,26 @@ _CLAIMED = ".jsonl.migrating"
 _MAX_BYTES = 100
 
 
-def is_due(ops: Ops, root: str) -> bool:
+def is_due(system: System, root: str) -> bool:
     """Tell whether a name in a store's root or `sessions` may be an earlier session's.
 
     Names that logs have today count until they have been looked through once. A folder that has not changed since its
     names were last seen is not listed again, however many there are.
     """
-    if any(name.endswith((*_EARLIER, ".jsonl")) for name in _names(ops, root)):
+    if any(name.endswith((*_EARLIER, ".jsonl")) for name in _names(system, root)):
         return True
     folder = f"{root}/sessions"
     # What was written of the names in `sessions` when they were last seen; and what changes when a name is added:
     # nothing if the folder is too young to say, or cannot be read.
-    seen = _read_marker(ops, root)
+    seen = _read_marker(system, root)
     try:
-        state = folder_state(ops, folder)
+        state = folder_state(system, folder)
     except OSError:
         state = None
     now = b"%d %d\n" % state if state is not None else b""
     if now and seen == DONE + now:
         return False
-    ours = _names(ops, folder)
+    ours = _names(system, folder)
     others = [name for name in ours if not is_log_name(name.removesuffix(".jsonl"))]
     if any(name.endswith((*_EARLIER, ".jsonl")) or _CLAIMED in name for name in others):
         return True
@@ -44,30 +44,30 @@ def is_due(ops: Ops, root: str) -> bool:
     if now:
         # If it cannot be written, the names are listed again.
         with suppress(OSError):
-            fd = ops.open(f"{root}/{LOCK}", os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
+            fd = system.open(f"{root}/{LOCK}", os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
             try:
-                if ops.flock(fd, wait=False):
-                    ops.ftruncate(fd, 0)
-                    ops.write(fd, DONE + now)
+                if system.flock(fd, wait=False):
+                    system.ftruncate(fd, 0)
+                    system.write(fd, DONE + now)
             finally:
-                ops.close(fd)
+                system.close(fd)
     return False
 
 
-def _read_marker(ops: Ops, root: str) -> bytes:
+def _read_marker(system: System, root: str) -> bytes:
     try:
-        fd = ops.open(f"{root}/{LOCK}", os.O_RDONLY | os.O_NOFOLLOW)
+        fd = system.open(f"{root}/{LOCK}", os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
         return b""
     try:
-        return ops.pread(fd, _MAX_BYTES, 0)
+        return system.pread(fd, _MAX_BYTES, 0)
     finally:
-        ops.close(fd)
+        system.close(fd)
 
 
-def _names(ops: Ops, folder: str) -> list[str]:
+def _names(system: System, folder: str) -> list[str]:
     try:
-        return ops.listdir(folder)
+        return system.listdir(folder)
     except OSError:
         # Reading it will say what is wrong with it.
         return []

@@ -20,8 +20,8 @@ from nacre.entries import (
     SetMeta,
     Summarise,
     Truncate,
+    encode_message,
     plain,
-    say,
 )
 from nacre.errors import InvalidKey, InvalidMessage
 from nacre.legacy.message_shapes import from_earlier, moment
@@ -286,7 +286,7 @@ def _say(value: Any) -> AppendMessage:
     """A message in its canonical bytes; raises InvalidMessage for anything else."""
     if not _is_message(value):
         raise InvalidMessage("not a message")
-    said = say(from_earlier(value))
+    said = encode_message(from_earlier(value))
     if len(escaped(bytes(said.raw))) > _MAX_MESSAGE:
         raise InvalidMessage(f"the maximum size of a message is {_MAX_MESSAGE} bytes")
     return said

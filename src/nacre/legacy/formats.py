@@ -34,7 +34,7 @@ from nacre.legacy.documents import (
 )
 from nacre.legacy.message_shapes import moment, to_picoclaw
 from nacre.legacy.sources import DATABASE, Source, contents
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 if TYPE_CHECKING:
     import sqlite3
@@ -48,7 +48,7 @@ _ATTEMPTS = 3
 _ZEROCLAW_META = ("sender_id", "channel_id", "room_id", "agent_alias")
 
 
-def read_source(ops: Ops, source: Source) -> Legacy | None:
+def read_source(system: System, source: Source) -> Legacy | None:
     """Read the session in a file; None if it holds none of an earlier agent.
 
     Raises Unreadable if it should hold one, and OSError.
@@ -56,7 +56,7 @@ def read_source(ops: Ops, source: Source) -> Legacy | None:
     if source.is_database:
         return None
     is_certain = source.is_document or bool(source.meta)
-    found = contents(ops, source.path, unless=None if is_certain else is_other)
+    found = contents(system, source.path, unless=None if is_certain else is_other)
     if found is None:
         return None
     data, changed = found
@@ -66,7 +66,7 @@ def read_source(ops: Ops, source: Source) -> Legacy | None:
     if (legacy := read_nanobot(data, name, changed=changed)) is not None:
         return legacy
     try:
-        meta = contents(ops, f"{source.folder}/{source.meta}") if source.meta else None
+        meta = contents(system, f"{source.folder}/{source.meta}") if source.meta else None
     except FileNotFoundError:
         # It went with an older file of this name.
         meta = None
@@ -149,11 +149,11 @@ def _decode_name(name: str) -> str:
 # ---- zeroclaw: a SQLite database, read from a copy, so that it is not changed
 
 
-def read_database(ops: Ops, path: str) -> Iterator[Legacy]:
+def read_database(system: System, path: str) -> Iterator[Legacy]:
     """Every session of a database; none if it is not zeroclaw's. Raises Unreadable, and OSError."""
     import sqlite3  # noqa: PLC0415 - few have such a database
 
-    data = _read_consistent(ops, path)
+    data = _read_consistent(system, path)
     if data is None:
         return
     with TemporaryDirectory() as folder:
@@ -170,14 +170,14 @@ def read_database(ops: Ops, path: str) -> Iterator[Legacy]:
             raise Unreadable(f"SQLite cannot read it: {error}") from error
 
 
-def _read_consistent(ops: Ops, path: str) -> tuple[bytes, bytes] | None:
+def _read_consistent(system: System, path: str) -> tuple[bytes, bytes] | None:
     """The database and its write-ahead log, as they were at one moment; None if it is no database."""
 
     def states() -> list[tuple[int, int] | None]:
         found: list[tuple[int, int] | None] = []
         for name in (path, path + _WAL):
             try:
-                stat = ops.stat(name)
+                stat = system.stat(name)
                 found.append((stat.st_size, stat.st_mtime_ns))
             except FileNotFoundError:
                 found.append(None)
@@ -185,10 +185,10 @@ def _read_consistent(ops: Ops, path: str) -> tuple[bytes, bytes] | None:
 
     for _ in range(_ATTEMPTS):
         before = states()
-        found = contents(ops, path)
+        found = contents(system, path)
         if found is None or not found[0].startswith(b"SQLite format 3\0"):
             return None
-        ahead = contents(ops, path + _WAL) if before[1] is not None else None
+        ahead = contents(system, path + _WAL) if before[1] is not None else None
         if before == states():
             return found[0], ahead[0] if ahead is not None else b""
     raise Unreadable("it is being written; stop the agent that uses it first")

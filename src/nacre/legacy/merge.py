@@ -9,14 +9,14 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from nacre.entries import Message, Operation, Summarise, Truncate, View, message_of, say
+from nacre.entries import Message, Operation, Summarise, Truncate, View, encode_message, message_of
 from nacre.errors import Conflict
 from nacre.history import session_state
 from nacre.legacy.documents import NOTE, Base, Legacy
 from nacre.legacy.message_shapes import is_same, moment
 from nacre.sessions import Sessions
-from nacre.storage.file_store import Files
-from nacre.storage.paths import Place
+from nacre.storage.file_store import FileStore
+from nacre.storage.paths import SessionPaths
 from nacre.storage.reader import reading
 
 
@@ -153,7 +153,7 @@ def _continue_after(legacy: Legacy, count: int, now: str, before: str | None = N
     rest = list(zip(legacy.said, legacy.messages, legacy.times(now), strict=True))[count:]
     for said, message, ts in rest:
         # A message has its own time, since its record will have another.
-        operations.append(said if message.created is not None else say(replace(message, created=moment(ts))))
+        operations.append(said if message.created is not None else encode_message(replace(message, created=moment(ts))))
     if before is not None and legacy.summary and legacy.summary != before:
         operations.append(Summarise(legacy.summary))
     return Continuation(tuple(operations), len(rest))
@@ -179,7 +179,7 @@ class Planner:
     With `follows_names` a session whose key is another name of one in the store is that one gone on.
     """
 
-    def __init__(self, store: Files, now: str, *, follows_names: bool = False) -> None:
+    def __init__(self, store: FileStore, now: str, *, follows_names: bool = False) -> None:
         self._store = store
         self._now = now
         self._names = Sessions(store) if follows_names else None
@@ -234,7 +234,7 @@ class Planner:
         return Plan("finished", key) if begins(ours, theirs) else None
 
     def _is_active(self, key: str) -> bool:
-        with reading(self._store.ops, Place.of(self._store.location, key)) as found:
+        with reading(self._store.system, SessionPaths.of(self._store.location, key)) as found:
             return found.view is not None
 
 

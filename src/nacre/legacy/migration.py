@@ -36,8 +36,8 @@ from nacre.legacy.sources import (
     unknown_files,
 )
 from nacre.storage.file_names import key_of
-from nacre.storage.file_store import Files
-from nacre.storage.paths import Place, settle_names, write_all
+from nacre.storage.file_store import FileStore
+from nacre.storage.paths import SessionPaths, settle_names, write_all
 from nacre.storage.plain_names import beside, rename_plain
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Migration(Struct, frozen=True, kw_only=True):
 
 
 def migrate(
-    store: Files,
+    store: FileStore,
     directory: str | os.PathLike[str],
     *,
     dry_run: bool = False,
@@ -113,16 +113,16 @@ def migrate_into(root: str, directory: str, *, dry_run: bool, progress: Progress
     with ExitStack() as stack:
         if dry_run and not os.path.isdir(f"{root}/sessions"):  # noqa: PTH112 - paths are text here
             root = stack.enter_context(TemporaryDirectory())
-        store = stack.enter_context(closing(Files(root, rules=RULES)))
+        store = stack.enter_context(closing(FileStore(root, rules=RULES)))
         return migrate(store, directory, dry_run=dry_run, progress=progress)
 
 
-def migrate_at_start(store: Files) -> Migration:
+def migrate_at_start(store: FileStore) -> Migration:
     """Migrate what an earlier agent, or the fallback, left in the store's own directory; usually that is nothing.
 
     Raises Refused as `migrate` does.
     """
-    if not is_due(store.ops, store.location):
+    if not is_due(store.system, store.location):
         return Migration()
     walk = _Walk(store, store.location, None)
     try:
@@ -156,38 +156,40 @@ def _sentence(root: str, one: Migrated) -> str:
 class _Walk:
     """One walk over the files of a directory."""
 
-    def __init__(self, store: Files, directory: str, progress: Progress | None, *, follows_names: bool = False) -> None:
+    def __init__(
+        self, store: FileStore, directory: str, progress: Progress | None, *, follows_names: bool = False
+    ) -> None:
         self.directory = directory
         self._store = store
-        self._ops = store.ops
+        self._system = store.system
         self._root = store.location
         self._own = f"{store.location}/sessions"
         self._progress = progress
-        self._now = timestamp(self._ops.now())
+        self._now = timestamp(self._system.now())
         self._planner = Planner(store, self._now, follows_names=follows_names)
         self._names = AliasTable(store)
         self._known: list[Source] = []
 
     def preview(self) -> Iterator[Migrated]:
         """Say what would be done."""
-        return self._each(sources(self._ops, self.directory), lambda *_: "")
+        return self._each(sources(self._system, self.directory), lambda *_: "")
 
     def run(self, *, is_settled: bool = False) -> Iterator[Migrated]:
         """Do it, and say what was done; `is_settled` if names of logs in the store are known to be logs."""
         if self.directory == self._root:
             self._rename_logs()
-        found = sources(self._ops, self.directory, logs=self._own if is_settled else "")
+        found = sources(self._system, self.directory, logs=self._own if is_settled else "")
         if found:
             self._settle()
             yield from self._each(self._clear_names(found), self._carry_out)
-        for folder, name in lone_metas(self._ops, self.directory):
+        for folder, name in lone_metas(self._system, self.directory):
             self._finish_meta(folder, name)
 
     def summarize(self, report: tuple[Migrated, ...]) -> Migration:
         """What was done, and what nobody knows; a store has files of its own, which are not named."""
         directory = self.directory
-        unknown = unknown_files(self._ops, directory, self._known) if directory != self._root else []
-        is_known = bool(report) or has_migrated(self._ops, directory)
+        unknown = unknown_files(self._system, directory, self._known) if directory != self._root else []
+        is_known = bool(report) or has_migrated(self._system, directory)
         return Migration(report=report, unknown=tuple(unknown), is_known=is_known)
 
     # ---- one file after the other
@@ -196,7 +198,7 @@ class _Walk:
         sizes = []
         for source in found:
             try:
-                sizes.append(self._ops.stat(source.path).st_size)
+                sizes.append(self._system.stat(source.path).st_size)
             except OSError:
                 sizes.append(0)
         for source, done in zip(found, accumulate(sizes), strict=True):
@@ -207,8 +209,8 @@ class _Walk:
     def _migrate_source(self, source: Source, carry_out: _CarryOut) -> Iterator[Migrated]:
         """What becomes of the session in a file, or those in a database; nothing if there is no earlier agent's."""
         try:
-            legacy = read_source(self._ops, source)
-            found = read_database(self._ops, source.path) if source.is_database else filter(None, [legacy])
+            legacy = read_source(self._system, source)
+            found = read_database(self._system, source.path) if source.is_database else filter(None, [legacy])
             for legacy in found:
                 self._known.append(source)
                 yield self._migrate_session(legacy, source, carry_out)
@@ -246,7 +248,7 @@ class _Walk:
         """Make durable what a run that was killed may have done, before its files are renamed."""
         try:
             for folder in (self._root, self._own, f"{self._root}/archive"):
-                settle_names(self._ops, folder)
+                settle_names(self._system, folder)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -255,19 +257,19 @@ class _Walk:
     def _rename_logs(self) -> None:
         """Give logs of earlier versions the names of today, so that an earlier agent does not take them for its own."""
         try:
-            files = self._ops.listdir(self._own)
+            files = self._system.listdir(self._own)
             names = sorted(file.removesuffix(".jsonl") for file in files if file.endswith(".jsonl"))
-            places = [Place.of(self._root, name) for name in names if key_of(name) is not None]
+            places = [SessionPaths.of(self._root, name) for name in names if key_of(name) is not None]
             for start in range(0, len(places), _AT_ONCE):
                 self._rename(places[start : start + _AT_ONCE])
         except OSError as error:
             raise Refused(f"{self._own} cannot be written, nothing was migrated: {error}") from error
 
-    def _rename(self, places: Sequence[Place]) -> None:
+    def _rename(self, places: Sequence[SessionPaths]) -> None:
         try:
-            rename_plain(self._ops, *places)
+            rename_plain(self._system, *places)
             for place in places:
-                if beside(self._ops, place) == "second":
+                if beside(self._system, place) == "second":
                     logger.warning("a session has two logs; both are kept as generations", extra={"key": place.key})
                     self._store.take_in(place.key)
         except StoreError as error:
@@ -286,13 +288,13 @@ class _Walk:
             cleared = []
             for source in found:
                 if self._needs_rename(source):
-                    goal = free_path(self._ops, f"{source.path}.migrating")
-                    self._ops.rename(source.path, goal)
+                    goal = free_path(self._system, f"{source.path}.migrating")
+                    self._system.rename(source.path, goal)
                     cleared.append(source._replace(name=goal.removeprefix(f"{source.folder}/")))
                 else:
                     cleared.append(source)
             if cleared != found:
-                settle_names(self._ops, self._own)
+                settle_names(self._system, self._own)
         except OSError as error:
             raise Refused(f"{self._own} cannot be written, nothing was migrated: {error}") from error
         return cleared
@@ -302,7 +304,7 @@ class _Walk:
         if source.folder != self._own or not has_log_name(source.name):
             return False
         try:
-            return read_source(self._ops, source) is not None
+            return read_source(self._system, source) is not None
         except (Unreadable, OSError):
             return False
 
@@ -330,7 +332,7 @@ class _Walk:
         if plan.outcome in ("migrated", "separate"):
             self._refuse_other_file(plan.key)
             records, created = legacy.records(self._now), legacy.began(self._now)
-            if not self._store.found(plan.key, records, src=src, created=created, archived=legacy.is_archived):
+            if not self._store.import_session(plan.key, records, src=src, created=created, archived=legacy.is_archived):
                 raise Conflict(f"session {plan.key!r} was created meanwhile; migrate again")
         elif plan.more.operations:
             note = AppendRecord(NOTE, {**src, "added": plan.more.added})
@@ -351,13 +353,13 @@ class _Walk:
         uids = [uid for uid, is_in in found if is_in]
         if not uids:
             raise LogDamaged(f"session {plan.key!r} does not contain all of {src['file']}, which was not changed")
-        set_aside(self._ops, Place.of(self._root, plan.key), uids[-1], legacy.bad)
+        set_aside(self._system, SessionPaths.of(self._root, plan.key), uids[-1], legacy.bad)
 
     def _refuse_other_file(self, key: str) -> None:
         """Refuse to found a session where a file that is no log has the log's name."""
-        path = Place.of(self._root, key).log
+        path = SessionPaths.of(self._root, key).log
         try:
-            found = contents(self._ops, path)
+            found = contents(self._system, path)
         except FileNotFoundError:
             return
         if found is not None and found[0]:
@@ -368,17 +370,17 @@ class _Walk:
     def _finish(self, folder: str, name: str, original: str) -> None:
         """Give a file the name of one that was migrated; that is durable before anything else is done."""
         try:
-            self._ops.rename(f"{folder}/{name}", free_path(self._ops, f"{folder}/{original}.migrated"))
+            self._system.rename(f"{folder}/{name}", free_path(self._system, f"{folder}/{original}.migrated"))
         except FileNotFoundError:
             return
-        settle_names(self._ops, folder)
+        settle_names(self._system, folder)
 
     def _finish_meta(self, folder: str, name: str) -> None:
         """Rename metadata whose session was renamed by a run that was killed right after that."""
         path = f"{folder}/{name}"
         file = f"{path.removeprefix(f'{self._root}/').removesuffix('.meta.json')}.jsonl"
         try:
-            found = contents(self._ops, path)
+            found = contents(self._system, path)
             if found is None:
                 return
             key, digest = describe(found[0], name.removesuffix(".meta.json"))
@@ -390,27 +392,27 @@ class _Walk:
 
 
 @contextmanager
-def _lock_migrations(store: Files, directory: str) -> Iterator[bool]:
+def _lock_migrations(store: FileStore, directory: str) -> Iterator[bool]:
     """Keep other migrations into the store waiting; gives whether its own directory was looked through before.
 
     The lock file stays, and says so once it has been.
     """
-    ops, root = store.ops, store.location
+    system, root = store.system, store.location
     try:
-        fd = ops.open(f"{root}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-        ops.flock(fd, wait=True)
+        fd = system.open(f"{root}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        system.flock(fd, wait=True)
     except OSError as error:
         raise Refused(f"{root}/{LOCK} cannot be locked, nothing was migrated: {error}") from error
     try:
-        is_done = ops.pread(fd, len(DONE), 0) == DONE
+        is_done = system.pread(fd, len(DONE), 0) == DONE
         yield is_done
         if directory == root and not is_done:
             # If that fails, or is lost, the next start looks through it again.
             with suppress(OSError):
-                ops.ftruncate(fd, 0)
-                write_all(ops, fd, DONE)
+                system.ftruncate(fd, 0)
+                write_all(system, fd, DONE)
     finally:
-        ops.close(fd)
+        system.close(fd)
 
 
 _MAIN = re.compile(r"agent:[^:]*:main\Z", re.IGNORECASE)
@@ -420,7 +422,7 @@ _MAIN = re.compile(r"agent:[^:]*:main\Z", re.IGNORECASE)
 class AliasTable:
     """The names in a store's table, and those that are to be in it."""
 
-    def __init__(self, store: Files) -> None:
+    def __init__(self, store: FileStore) -> None:
         self._store = store
         self._known: set[tuple[str, str]] | None = None
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from nacre.entries import Message, plain, say, timestamp
+from nacre.entries import Message, encode_message, plain, timestamp
 from nacre.errors import Conflict, InvalidMessage, LogDamaged, Refused, StoreError, describe_error
 from nacre.legacy.documents import META, Base, Legacy, Unreadable, spell_time
 from nacre.legacy.formats import read_source
@@ -23,7 +23,7 @@ from nacre.legacy.sources import Source, free_path, sources
 from nacre.sessions import AnyMessage
 from nacre.storage.file_names import stem
 from nacre.storage.paths import settle_names, unlink_if_there, write_all
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 logger = logging.getLogger(__name__)
 
@@ -110,14 +110,14 @@ class SessionManager:
     """
 
     def __init__(
-        self, directory: str | os.PathLike[str], *, ops: Ops | None = None, elsewhere: Elsewhere | None = None
+        self, directory: str | os.PathLike[str], *, system: System | None = None, elsewhere: Elsewhere | None = None
     ) -> None:
         self._directory = os.path.abspath(directory)  # noqa: PTH100 - paths are text here
-        self._ops = ops or Ops()
+        self._system = system or System()
         self._elsewhere = elsewhere
         self._lock = RLock()
         self._held: dict[str, _Held] = {}
-        for source in sources(self._ops, self._directory):
+        for source in sources(self._system, self._directory):
             if source.is_document:
                 self._load(source)
 
@@ -210,7 +210,7 @@ class SessionManager:
 
     def _load(self, source: Source) -> None:
         try:
-            legacy = read_source(self._ops, source)
+            legacy = read_source(self._system, source)
         except (Unreadable, OSError) as error:
             logger.warning(
                 "a session's document cannot be read",
@@ -255,11 +255,11 @@ class SessionManager:
 
     def _normalize(self, message: AnyMessage) -> Message:
         """A message as it comes back from its document, with the time it was stored where its writer gave none."""
-        stored = _message(say(message).raw)
+        stored = _message(encode_message(message).raw)
         return stored if stored.created is not None else replace(stored, created=self._now())
 
     def _now(self) -> datetime:
-        return datetime.fromisoformat(timestamp(self._ops.now())).astimezone(UTC)
+        return datetime.fromisoformat(timestamp(self._system.now())).astimezone(UTC)
 
     # ---- on disk
 
@@ -270,7 +270,7 @@ class SessionManager:
         """
         folder, _, name = held.path.rpartition("/")
         try:
-            legacy = read_source(self._ops, Source(folder, name, name))
+            legacy = read_source(self._system, Source(folder, name, name))
         except FileNotFoundError:
             return
         except Unreadable as error:
@@ -278,34 +278,34 @@ class SessionManager:
         if legacy is None or legacy.key != held.key:
             raise StoreError(f"{held.path} is not the document of session {held.key!r}; move it away")
         if legacy.bad:
-            self._ops.link(held.path, free_path(self._ops, f"{held.path}.damaged"))
+            self._system.link(held.path, free_path(self._system, f"{held.path}.damaged"))
 
     def _write(self, held: _Held) -> None:
         folder, _, name = held.path.rpartition("/")
-        scratch = f"{folder}/.{name}.{self._ops.random(8).hex()}.tmp"
+        scratch = f"{folder}/.{name}.{self._system.random(8).hex()}.tmp"
         self._make(folder)
-        fd = self._ops.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        fd = self._system.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         try:
             try:
-                write_all(self._ops, fd, held.document())
-                self._ops.fsync(fd)
+                write_all(self._system, fd, held.document())
+                self._system.fsync(fd)
             finally:
-                self._ops.close(fd)
-            self._ops.rename(scratch, held.path)
+                self._system.close(fd)
+            self._system.rename(scratch, held.path)
         except OSError:
-            unlink_if_there(self._ops, scratch)
+            unlink_if_there(self._system, scratch)
             raise
-        settle_names(self._ops, folder)
+        settle_names(self._system, folder)
 
     def _make(self, folder: str) -> None:
         try:
-            self._ops.mkdir(folder, 0o700)
+            self._system.mkdir(folder, 0o700)
         except FileExistsError:
             return
         except FileNotFoundError:
             self._make(folder.rpartition("/")[0] or "/")
-            self._ops.mkdir(folder, 0o700)
-        settle_names(self._ops, folder.rpartition("/")[0] or "/")
+            self._system.mkdir(folder, 0o700)
+        settle_names(self._system, folder.rpartition("/")[0] or "/")
 
 
 def session_of(legacy: Legacy, now: datetime) -> Session:

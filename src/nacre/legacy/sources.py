@@ -18,8 +18,8 @@ from nacre.legacy.documents import Bad
 from nacre.storage import quarantine
 from nacre.storage.file_names import is_log_name
 from nacre.storage.lines import Lines, Piece
-from nacre.storage.paths import Place
-from nacre.storage.system import Ops
+from nacre.storage.paths import SessionPaths
+from nacre.storage.system import System
 
 _OURS = b'{"v":'
 _BLOCK = 1024 * 1024
@@ -59,14 +59,14 @@ class Source(NamedTuple):
         return self.original.endswith(".json")
 
 
-def sources(ops: Ops, directory: str, *, logs: str = "") -> list[Source]:
+def sources(system: System, directory: str, *, logs: str = "") -> list[Source]:
     """The files of a directory that may hold sessions: archived ones first, and documents last.
 
     In the folder `logs` a name that logs have is a log's, unless there is metadata next to it.
     """
     found: list[Source] = []
-    for folder in _folders(ops, directory):
-        names = _names(ops, folder)
+    for folder in _folders(system, directory):
+        names = _names(system, folder)
         for name in sorted(names):
             source = _source(folder, name, names)
             if source is not None and not (folder == logs and has_log_name(name) and not source.meta):
@@ -79,78 +79,80 @@ def has_log_name(name: str) -> bool:
     return name.endswith(".jsonl") and is_log_name(name.removesuffix(".jsonl"))
 
 
-def lone_metas(ops: Ops, directory: str) -> Iterator[tuple[str, str]]:
+def lone_metas(system: System, directory: str) -> Iterator[tuple[str, str]]:
     """Metadata without a session: folder and name."""
-    for folder in _folders(ops, directory):
-        names = _names(ops, folder)
+    for folder in _folders(system, directory):
+        names = _names(system, folder)
         found = (source for name in names if (source := _source(folder, name, names)) is not None)
         used = set()
         for source in found:
             is_log = False
             with suppress(OSError):
-                is_log = bool(source.meta) and contents(ops, source.path) is None
+                is_log = bool(source.meta) and contents(system, source.path) is None
             used |= {source.meta} if not is_log else set()
         yield from ((folder, name) for name in sorted(names) if name.endswith(_META) and name not in used)
 
 
-def unknown_files(ops: Ops, directory: str, known: Iterable[Source]) -> list[str]:
+def unknown_files(system: System, directory: str, known: Iterable[Source]) -> list[str]:
     """The files of a directory, and of its `sessions`, that nobody knows: not those of `known`, and no log of ours."""
     names = {source.path for source in known} | {f"{source.folder}/{source.meta}" for source in known if source.meta}
     found = []
-    for folder in _folders(ops, directory):
-        for name in sorted(_names(ops, folder)):
+    for folder in _folders(system, directory):
+        for name in sorted(_names(system, folder)):
             path = f"{folder}/{name}"
             if path in names or _KNOWN.match(name):
                 continue
             try:
-                is_unknown = modes.S_ISREG(ops.stat(path).st_mode) and contents(ops, path) is not None
+                is_unknown = modes.S_ISREG(system.stat(path).st_mode) and contents(system, path) is not None
             except OSError:
                 is_unknown = True
             found += [path] if is_unknown else []
     return found
 
 
-def has_migrated(ops: Ops, directory: str) -> bool:
+def has_migrated(system: System, directory: str) -> bool:
     """Tell whether files of a directory were migrated before."""
-    return any(".migrated" in name for folder in _folders(ops, directory) for name in _names(ops, folder))
+    return any(".migrated" in name for folder in _folders(system, directory) for name in _names(system, folder))
 
 
-def contents(ops: Ops, path: str, *, unless: Callable[[bytes], bool] | None = None) -> tuple[bytes, datetime] | None:
+def contents(
+    system: System, path: str, *, unless: Callable[[bytes], bool] | None = None
+) -> tuple[bytes, datetime] | None:
     """The bytes of a file and when it was changed; None if it is a log of ours, or no file at all.
 
     None as well if `unless` says so of its beginning: a large file of another program is not read at every start.
     """
-    fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        found = ops.fstat(fd)
-        if not modes.S_ISREG(found.st_mode) or ops.pread(fd, len(_OURS), 0) == _OURS:
+        found = system.fstat(fd)
+        if not modes.S_ISREG(found.st_mode) or system.pread(fd, len(_OURS), 0) == _OURS:
             return None
-        if unless is not None and unless(ops.pread(fd, _BEGINNING, 0)):
+        if unless is not None and unless(system.pread(fd, _BEGINNING, 0)):
             return None
         data = bytearray()
-        while block := ops.pread(fd, _BLOCK, len(data)):
+        while block := system.pread(fd, _BLOCK, len(data)):
             data += block
         return bytes(data), datetime.fromtimestamp(found.st_mtime_ns / 1e9, UTC)
     finally:
-        ops.close(fd)
+        system.close(fd)
 
 
-def free_path(ops: Ops, path: str) -> str:
+def free_path(system: System, path: str) -> str:
     """A path that no file has: the given one, or with a number after it."""
     free, number = path, 1
     while True:
         try:
-            ops.stat(free)
+            system.stat(free)
         except FileNotFoundError:
             return free
         number += 1
         free = f"{path}.{number}"
 
 
-def _folders(ops: Ops, directory: str) -> list[str]:
+def _folders(system: System, directory: str) -> list[str]:
     """Where sessions may be: nanobot has a folder for each of its workspaces."""
     found = [directory, f"{directory}/sessions"]
-    workspaces = [(folder, name) for folder in found for name in _names(ops, folder) if _WORKSPACE.match(name)]
+    workspaces = [(folder, name) for folder in found for name in _names(system, folder) if _WORKSPACE.match(name)]
     return found + [f"{folder}/{name}" for folder, name in sorted(workspaces)]
 
 
@@ -169,9 +171,9 @@ def _source(folder: str, name: str, names: set[str]) -> Source | None:
     return Source(folder, name, original, meta if is_its_own else "")
 
 
-def _names(ops: Ops, folder: str) -> set[str]:
+def _names(system: System, folder: str) -> set[str]:
     try:
-        return set(ops.listdir(folder))
+        return set(system.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return set()
     except OSError as error:
@@ -181,23 +183,23 @@ def _names(ops: Ops, folder: str) -> set[str]:
 class _BadLines(Lines):
     """Lines of a file that is in memory, from an offset on."""
 
-    def __init__(self, ops: Ops, bad: Bad) -> None:
-        super().__init__(ops, -1, bad.start + len(bad.raw))
+    def __init__(self, system: System, bad: Bad) -> None:
+        super().__init__(system, -1, bad.start + len(bad.raw))
         self._block, self._block_start = bad.raw, bad.start
 
 
-def set_aside(ops: Ops, place: Place, uid: str, bad: Sequence[Bad]) -> None:
+def set_aside(system: System, place: SessionPaths, uid: str, bad: Sequence[Bad]) -> None:
     """Append what is bad to a session's quarantine file, durably, unless a run that was killed has done so."""
     if not bad:
         return
     # 1. Kind, offset and checksum of what is in the quarantine file.
     data = b""
     with suppress(FileNotFoundError):
-        fd = ops.open(place.quarantine(uid), os.O_RDONLY | os.O_NOFOLLOW)
+        fd = system.open(place.quarantine(uid), os.O_RDONLY | os.O_NOFOLLOW)
         try:
-            data = ops.pread(fd, ops.fstat(fd).st_size, 0)
+            data = system.pread(fd, system.fstat(fd).st_size, 0)
         finally:
-            ops.close(fd)
+            system.close(fd)
     known: set[tuple[Any, ...]] = set()
     for line in data.split(b"\n"):
         # A line of another shape is nothing that was set aside.
@@ -209,4 +211,6 @@ def set_aside(ops: Ops, place: Place, uid: str, bad: Sequence[Bad]) -> None:
         held = Piece(piece.start, piece.start + len(piece.raw), piece.raw, None)
         is_new = (piece.reason, piece.start, f"{crc32(piece.raw):08x}") not in known
         # What is there is flushed again: the process that wrote it may have been killed before that.
-        quarantine.set_aside(ops, place, uid, _BadLines(ops, piece), [held] if is_new else [], reason=piece.reason)
+        quarantine.set_aside(
+            system, place, uid, _BadLines(system, piece), [held] if is_new else [], reason=piece.reason
+        )

@@ -19,8 +19,8 @@ from nacre.entries import (
     Summarise,
     Transaction,
     View,
+    encode_message,
     parse_time,
-    say,
 )
 from nacre.errors import DurabilityUnknown, StoreError, describe_error
 from nacre.history import alias_table, session_state
@@ -31,12 +31,12 @@ from nacre.legacy.formats import read_source
 from nacre.legacy.migration import Migration, migrate
 from nacre.legacy.session_manager import Seen, Session, SessionManager, session_of
 from nacre.legacy.sources import sources
-from nacre.storage.file_store import Files
-from nacre.storage.memory_store import Transient
-from nacre.storage.paths import Place, uids_in
+from nacre.storage.file_store import FileStore
+from nacre.storage.memory_store import MemoryStore
+from nacre.storage.paths import SessionPaths, uids_in
 from nacre.storage.protocol import Generation, Listed, Status
 from nacre.storage.reader import reading
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from nacre.user_files import standby_folder, standby_places
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ _MAX_PLACES = 16
 
 
 def fallback(
-    directory: str | os.PathLike[str], error: Exception, *, place: str = "", ops: Ops | None = None
+    directory: str | os.PathLike[str], error: Exception, *, place: str = "", system: System | None = None
 ) -> SessionManager:
     """Return the earlier store on a directory whose store cannot be opened or written, and say so.
 
@@ -57,12 +57,12 @@ def fallback(
         "the store cannot be used; until it can, sessions are stored as JSON documents",
         extra={"directory": place or os.fspath(directory), "error": describe_error(error)},
     )
-    return documents(directory, place=place, ops=ops)
+    return documents(directory, place=place, system=system)
 
 
-def documents(directory: str | os.PathLike[str], *, place: str = "", ops: Ops | None = None) -> SessionManager:
+def documents(directory: str | os.PathLike[str], *, place: str = "", system: System | None = None) -> SessionManager:
     """The same, for a caller that reports by itself that the store cannot be used."""
-    calls, root = ops or Ops(), os.fspath(directory)
+    calls, root = system or System(), os.fspath(directory)
     logs: Logs | None = None
     try:
         logs = Logs(calls, root)
@@ -70,20 +70,20 @@ def documents(directory: str | os.PathLike[str], *, place: str = "", ops: Ops | 
         logger.warning(
             "the sessions of the store cannot be read", extra={"directory": root, "error": describe_error(error)}
         )
-    return SessionManager(place or directory, ops=calls, elsewhere=logs)
+    return SessionManager(place or directory, system=calls, elsewhere=logs)
 
 
 class Logs:
     """The sessions of a store, and earlier ones in lines, read without opening the store."""
 
-    def __init__(self, ops: Ops, root: str) -> None:
-        self._ops = ops
+    def __init__(self, system: System, root: str) -> None:
+        self._system = system
         self._root = root
         self._earlier: dict[str, Session] = {}
-        for source in sources(ops, root):
+        for source in sources(system, root):
             if not source.is_document:
                 try:
-                    legacy = read_source(ops, source)
+                    legacy = read_source(system, source)
                 except (Unreadable, OSError) as error:
                     logger.warning(
                         "a session cannot be read",
@@ -95,13 +95,13 @@ class Logs:
 
     def read(self, key: str) -> Seen | None:
         """The session of a key; raises StoreError if it is there and cannot be read."""
-        active = Place.of(self._root, key)
+        active = SessionPaths.of(self._root, key)
         try:
             archived = [
-                active._replace(archived=uid) for uid in uids_in(self._ops, f"{self._root}/archive", active.name)
+                active._replace(archived=uid) for uid in uids_in(self._system, f"{self._root}/archive", active.name)
             ]
             for place in (active, *reversed(archived)):
-                with reading(self._ops, place) as found:
+                with reading(self._system, place) as found:
                     view = found.view
                     if view is None:
                         continue
@@ -122,7 +122,7 @@ class Logs:
         return Seen(session=self._earlier[key]) if key in self._earlier else None
 
 
-class StandIn(Transient):
+class StandIn(MemoryStore):
     """Sessions in RAM that are read from documents and saved to them: messages, summary and meta; no other records.
 
     What needs a store (archive, delete, fork) is refused. `reason` says why the store cannot be used.
@@ -198,7 +198,7 @@ class StandIn(Transient):
         if is_internal(key):
             operations: list[Operation] = [*alias_table.notes(_names(self._root, key))]
         else:
-            operations = [say(message) for message in self._manager.get_history(key)]
+            operations = [encode_message(message) for message in self._manager.get_history(key)]
             if summary := self._manager.get_summary(key):
                 operations.append(Summarise(summary))
             if meta := self._manager.get_meta(key):
@@ -228,7 +228,7 @@ class StandIn(Transient):
 
 def bring_home(root: str) -> Iterator[Migration]:
     """Migrate the documents that stand-ins of a store have left, now that the store can be used."""
-    with closing(Files(root, rules=RULES)) as store:
+    with closing(FileStore(root, rules=RULES)) as store:
         for place in standby_places(root):
             fd = _lock(place)
             if fd is None:
@@ -271,7 +271,7 @@ def _lock(place: str) -> int | None:
 def _names(root: str, table: str) -> list[tuple[str, str]]:
     """The other names of sessions in a table of the store; none if it cannot be read."""
     try:
-        with reading(Ops(), Place.of(root, table)) as found:
+        with reading(System(), SessionPaths.of(root, table)) as found:
             return alias_table.pairs(alias_table.read(found.view)) if found.view is not None else []
     except (OSError, StoreError):
         return []

@@ -30,7 +30,7 @@ from nacre.memory.store import FactStore, with_earlier, with_related
 from nacre.memory.text_match import STANDING_WORDS, is_same, is_standing, normal, one_line, salient, stems
 from nacre.memory.turn_reader import Turn, utc_text
 from nacre.sessions import Sessions
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Memory:
         provider: Callable[[], Provider] | None = None,
         embedding: Callable[[], Embedding | None] = usual_embedding,
         skips: Callable[[str], bool] = lambda _: False,
-        ops: Ops | None = None,
+        system: System | None = None,
         timeout: float = _TIMEOUT,
     ) -> None:
         self._sessions = sessions
@@ -111,8 +111,8 @@ class Memory:
         self._embedding: Embedding | None = None
         self._is_warm = False
         self._timeout = timeout
-        self._store = FactStore(sessions, ops or Ops())
-        files = PageFiles(folder, ops)
+        self._store = FactStore(sessions, system or System())
+        files = PageFiles(folder, system)
         self.page = files.path(MEMORY_PAGE)
         self._pages = PageSync(self._store, files)
         self._index = FactIndex()

@@ -13,7 +13,7 @@ import msgspec
 
 from nacre.memory.model import MEMORY_PAGE, RenderedLine
 from nacre.storage.paths import unlink_if_there, write_all
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\.md\Z")
 _BLOCK = 1 << 20
@@ -45,9 +45,9 @@ class PageFiles:
     How each page was last written is kept in `memory/.rendered/`; without it, no line counts as removed.
     """
 
-    def __init__(self, root: Path, ops: Ops | None = None) -> None:
+    def __init__(self, root: Path, system: System | None = None) -> None:
         self._root = str(root)
-        self._ops = ops or Ops()
+        self._system = system or System()
         self._count = count(1)
         self._bases: dict[str, tuple[tuple[int, int, int], Base | None]] = {}
 
@@ -58,7 +58,7 @@ class PageFiles:
     def pages(self) -> list[str]:
         """The pages that are there."""
         try:
-            names = self._ops.listdir(f"{self._root}/{_FOLDER}")
+            names = self._system.listdir(f"{self._root}/{_FOLDER}")
         except OSError:
             names = []
         return [MEMORY_PAGE, *(f"{_FOLDER}/{name}" for name in sorted(names) if _DAY.match(name))]
@@ -66,10 +66,10 @@ class PageFiles:
     def stamp(self, page: str) -> RecordStamp | None:
         """Tell the file of a page from what it was before; None if it is not there."""
         try:
-            found = self._ops.stat(self.path(page))
+            found = self._system.stat(self.path(page))
         except OSError:
             return None
-        is_new = self._ops.now() - found.st_mtime < _MOMENT
+        is_new = self._system.now() - found.st_mtime < _MOMENT
         return (*_mark(found), next(self._count) if is_new else 0)
 
     def read(self, page: str) -> str | None:
@@ -96,30 +96,30 @@ class PageFiles:
         if data is None:
             # The process was killed between two renames.
             with suppress(FileNotFoundError):
-                self._ops.rename(_old_name(path), path)
+                self._system.rename(_old_name(path), path)
         elif ours.encode().startswith(data) and (whole := len(data.decode(errors="ignore").encode())) < len(data):
-            fd = self._ops.open(path, os.O_WRONLY)
+            fd = self._system.open(path, os.O_WRONLY)
             try:
-                self._ops.ftruncate(fd, whole)
+                self._system.ftruncate(fd, whole)
             finally:
-                self._ops.close(fd)
-        unlink_if_there(self._ops, _old_name(path))
-        unlink_if_there(self._ops, _new_name(path))
+                self._system.close(fd)
+        unlink_if_there(self._system, _old_name(path))
+        unlink_if_there(self._system, _new_name(path))
 
     def replace(self, page: str, old: str | None, new: str) -> bool:
         """Replace a text by another; False if somebody has saved the page meanwhile: read it again."""
         path = self.path(page)
         fresh = _new_name(path)
         try:
-            mode = self._ops.stat(path).st_mode & 0o777
+            mode = self._system.stat(path).st_mode & 0o777
         except OSError:
             mode = 0o600
         self._write(fresh, new, mode=mode)
         try:
             return (old is None or self._rename_old(path, old)) and self._link(fresh, path)
         finally:
-            unlink_if_there(self._ops, fresh)
-            unlink_if_there(self._ops, _old_name(path))
+            unlink_if_there(self._system, fresh)
+            unlink_if_there(self._system, _old_name(path))
 
     def extend(self, page: str, old: str, more: str) -> bool:
         """Append to a page; False if somebody has saved it meanwhile: read it again.
@@ -127,27 +127,27 @@ class PageFiles:
         A crash may leave a part of what was to be added; the next one to sync adds the rest.
         """
         try:
-            fd = self._ops.open(self.path(page), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+            fd = self._system.open(self.path(page), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
         except FileNotFoundError:
             return False
         except OSError:
             # It may not be written, but another may take its place.
             return self.replace(page, old, old + more)
         try:
-            if self._ops.fstat(fd).st_size != len(old.encode()):
+            if self._system.fstat(fd).st_size != len(old.encode()):
                 return False
-            write_all(self._ops, fd, more.encode())
+            write_all(self._system, fd, more.encode())
         finally:
-            self._ops.close(fd)
+            self._system.close(fd)
         return True
 
     def remove(self, page: str, old: str | None) -> bool:
         """Remove a page, if there is one; False if somebody has saved it meanwhile."""
         path = self.path(page)
         is_same = old is None or self._rename_old(path, old)
-        unlink_if_there(self._ops, _old_name(path))
+        unlink_if_there(self._system, _old_name(path))
         if is_same:
-            unlink_if_there(self._ops, self._base_path(page))
+            unlink_if_there(self._system, self._base_path(page))
         return is_same
 
     def base(self, page: str) -> Base | None:
@@ -158,7 +158,7 @@ class PageFiles:
         """
         path = self._base_path(page)
         try:
-            mark = _mark(self._ops.stat(path))
+            mark = _mark(self._system.stat(path))
         except FileNotFoundError:
             return None
         if page not in self._bases or self._bases[page][0] != mark:
@@ -169,8 +169,8 @@ class PageFiles:
         """Keep how a page was written; only once it is there, lest lines that are not count as removed."""
         path = self._base_path(page)
         self._write(f"{path}.new", msgspec.json.encode(base).decode(), mode=0o600)
-        self._ops.rename(f"{path}.new", path)
-        self._bases[page] = (_mark(self._ops.stat(path)), base)
+        self._system.rename(f"{path}.new", path)
+        self._bases[page] = (_mark(self._system.stat(path)), base)
 
     def extend_base(self, page: str, lines: Sequence[RenderedLine]) -> None:
         """Keep what was added to a page; only once it is there, and where a base was kept before."""
@@ -178,44 +178,44 @@ class PageFiles:
         added = b"".join(b"\n" + msgspec.json.encode(line) for line in lines)
         before = self.base(page)
         path = self._base_path(page)
-        fd = self._ops.open(path, os.O_WRONLY | os.O_APPEND)
+        fd = self._system.open(path, os.O_WRONLY | os.O_APPEND)
         try:
-            write_all(self._ops, fd, added)
+            write_all(self._system, fd, added)
         finally:
-            self._ops.close(fd)
+            self._system.close(fd)
         if before is not None:
             base = Base(before.epoch, [*before.lines, *lines])
-            self._bases[page] = (_mark(self._ops.stat(path)), base)
+            self._bases[page] = (_mark(self._system.stat(path)), base)
 
     def _base_path(self, page: str) -> str:
         return f"{self._root}/{_FOLDER}/{_BASES}/{page.rpartition('/')[2].removesuffix('.md')}.json"
 
     def _write(self, path: str, text: str, *, mode: int) -> None:
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        unlink_if_there(self._ops, path)
-        fd = self._ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        unlink_if_there(self._system, path)
+        fd = self._system.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
-            write_all(self._ops, fd, text.encode())
+            write_all(self._system, fd, text.encode())
         finally:
-            self._ops.close(fd)
+            self._system.close(fd)
 
     def _content(self, path: str) -> bytes | None:
         try:
-            fd = self._ops.open(path, os.O_RDONLY)
+            fd = self._system.open(path, os.O_RDONLY)
         except FileNotFoundError:
             return None
         try:
             blocks: list[bytes] = []
-            while (size := sum(map(len, blocks))) <= _MAX_BYTES and (block := self._ops.pread(fd, _BLOCK, size)):
+            while (size := sum(map(len, blocks))) <= _MAX_BYTES and (block := self._system.pread(fd, _BLOCK, size)):
                 blocks.append(block)
             return b"".join(blocks)
         finally:
-            self._ops.close(fd)
+            self._system.close(fd)
 
     def _rename_old(self, path: str, old: str) -> bool:
         """Rename the page; if it is not what we know, give it its name back."""
         try:
-            self._ops.rename(path, _old_name(path))
+            self._system.rename(path, _old_name(path))
         except FileNotFoundError:
             return True
         if self._content(_old_name(path)) == old.encode():
@@ -226,14 +226,14 @@ class PageFiles:
     def _link(self, file: str, path: str) -> bool:
         """Give a file the page's name; False if there is one of that name by now."""
         try:
-            self._ops.link(file, path)
+            self._system.link(file, path)
         except FileExistsError:
             return False
         except OSError:
             # A file system without links.
             if self._content(path) is not None:
                 return False
-            self._ops.rename(file, path)
+            self._system.rename(file, path)
         return True
 
 

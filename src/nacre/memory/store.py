@@ -13,7 +13,7 @@ from nacre.errors import SessionBusy
 from nacre.memory.model import MEMORY_PAGE, Line, Part, State, note_of, part_of
 from nacre.memory.text_match import salient, stems
 from nacre.sessions import Sessions
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 KEY = "nacre:memory"
 TITLE = "what nacre remembers"
@@ -31,10 +31,10 @@ class FactStore:
     An epoch is the life of the log between two erasures; it tells a log that was rewritten from the one before.
     """
 
-    def __init__(self, sessions: Sessions, ops: Ops) -> None:
+    def __init__(self, sessions: Sessions, system: System) -> None:
         self.state = State()
         self._sessions = sessions.with_internal_keys()
-        self._ops = ops
+        self._system = system
         self._known = ("", 0)
         self._epochs: tuple[str, ...] = ()
         self._lock = RLock()
@@ -54,7 +54,7 @@ class FactStore:
         return epoch == self.epoch or epoch in self._epochs
 
     def new_id(self) -> str:
-        return self._ops.random(5).hex()
+        return self._system.random(5).hex()
 
     @contextmanager
     def hold(self) -> Iterator[State]:
@@ -97,7 +97,7 @@ class FactStore:
 
     def write(self, parts: Sequence[Part], *, id: str | None = None) -> None:
         """Add parts, all or none; only within `hold`. Raises Conflict if the id was used before."""
-        begins = [] if self._known[1] else [SetMeta({"title": TITLE, "epoch": self._ops.random(8).hex()})]
+        begins = [] if self._known[1] else [SetMeta({"title": TITLE, "epoch": self._system.random(8).hex()})]
         entries: list[AppendRecord | SetMeta] = [*begins, *map(note_of, parts)]
         number = self._sessions.submit(KEY, entries, id=id).result()
         if begins or number != self._known[1] + len(parts):
@@ -114,7 +114,7 @@ class FactStore:
         nothing that is to stay; the next one to read finishes.
         """
         epochs = [*self._epochs, self.epoch][-_MAX_EPOCHS:]
-        meta = {"title": TITLE, "epoch": self._ops.random(8).hex(), "epochs": epochs}
+        meta = {"title": TITLE, "epoch": self._system.random(8).hex(), "epochs": epochs}
         parts = list(self.state.survivors(doomed))
         notes = [note_of(part) for part in parts]
         self._fill(_NEXT, notes, meta)

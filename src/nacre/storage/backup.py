@@ -21,9 +21,9 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from nacre.errors import StoreError
-from nacre.storage.paths import Place
+from nacre.storage.paths import SessionPaths
 from nacre.storage.reader import reading
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 PARTIAL = ".partial"
 """How the name of a copy ends that is not whole yet."""
@@ -39,11 +39,11 @@ class Copied(NamedTuple):
     bytes: int
 
 
-def copy(root: str, goal: str, step: Callable[[], None], *, ops: Ops | None = None) -> Copied:
+def copy(root: str, goal: str, step: Callable[[], None], *, system: System | None = None) -> Copied:
     """Copy a store into a new folder; the copy has its name when all of it is on the disk."""
     partial = goal + PARTIAL
     os.mkdir(partial, 0o700)
-    made = _Copy(ops or Ops(), root, partial, step)
+    made = _Copy(system or System(), root, partial, step)
     made.run()
     # One flush for all: a copy that has its name is on the disk.
     os.sync()
@@ -55,11 +55,11 @@ def copy(root: str, goal: str, step: Callable[[], None], *, ops: Ops | None = No
 class _Copy:
     """The files of a store, as they are copied."""
 
-    def __init__(self, ops: Ops, root: str, goal: str, step: Callable[[], None]) -> None:
+    def __init__(self, system: System, root: str, goal: str, step: Callable[[], None]) -> None:
         self._root = root
         self._goal = goal
         self._step = step
-        self._ops = ops
+        self._system = system
         self._ordered: frozenset[str] = frozenset()
         self._links: dict[tuple[int, int, int], str] = {}
         self.files = 0
@@ -95,15 +95,15 @@ class _Copy:
 
     def _log(self, path: str) -> None:
         """Copy a log, and what was moved out of it, while nobody writes it."""
-        with _locked(self._ops, path) as held:
+        with _locked(self._system, path) as held:
             if not held or self._has(path):
                 return
             root, _, name = path.rpartition("/sessions/")
-            place = Place.of_file(root, name)
+            place = SessionPaths.of_file(root, name)
             if os.path.lexists(place.birth) and not os.path.getsize(path):
                 # Its creation was cut short; without the file beside it, it would look as if it had been emptied.
                 return
-            uid = _uid(self._ops, place)
+            uid = _uid(self._system, place)
             for beside in (place.cold(uid), place.quarantine(uid)) if uid else ():
                 self._make(os.path.dirname(beside))
                 self._file(beside)
@@ -145,28 +145,28 @@ class _Copy:
 
 
 @contextmanager
-def _locked(ops: Ops, path: str) -> Iterator[bool]:
+def _locked(system: System, path: str) -> Iterator[bool]:
     """Keep writers from a log; False if it is gone."""
     fd = -1
     try:
         with suppress(FileNotFoundError):
             while fd < 0:
-                fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-                ops.flock(fd, wait=True)
-                if ops.fstat(fd).st_ino != ops.stat(path).st_ino:
+                fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+                system.flock(fd, wait=True)
+                if system.fstat(fd).st_ino != system.stat(path).st_ino:
                     # It got a successor while it was waited for.
-                    ops.close(fd)
+                    system.close(fd)
                     fd = -1
         yield fd >= 0
     finally:
         if fd >= 0:
-            ops.close(fd)
+            system.close(fd)
 
 
-def _uid(ops: Ops, place: Place) -> str:
+def _uid(system: System, place: SessionPaths) -> str:
     """The uid of a log; "" of one that cannot be read, and is copied as it is."""
     try:
-        with reading(ops, place) as found:
+        with reading(system, place) as found:
             return found.view.header.uid if found.view is not None else ""
     except (OSError, StoreError):
         return ""

@@ -16,8 +16,8 @@ import msgspec
 
 from nacre.entries import Message, Record
 from nacre.storage.lines import Lines
-from nacre.storage.paths import Place, make_folder, settle_names, unlink_if_there, write_all
-from nacre.storage.system import Ops
+from nacre.storage.paths import SessionPaths, make_folder, settle_names, unlink_if_there, write_all
+from nacre.storage.system import System
 
 LARGEST = 64 * 1024
 _BLOCK = 1024 * 1024
@@ -122,34 +122,34 @@ def _name(data: bytes) -> str:
 # ---- on disk
 
 
-def keep(ops: Ops, place: Place, uid: str, payloads: Mapping[str, bytes]) -> None:
+def keep(system: System, place: SessionPaths, uid: str, payloads: Mapping[str, bytes]) -> None:
     """Link payloads to a session, durably; only under its lock. One that no session has yet is written."""
-    make_folder(ops, place.blobs)
+    make_folder(system, place.blobs)
     for name, data in payloads.items():
-        _keep(ops, place, place.blob(uid, name), data)
-    settle_names(ops, place.blobs)
+        _keep(system, place, place.blob(uid, name), data)
+    settle_names(system, place.blobs)
 
 
-def read(ops: Ops, place: Place, uid: str, name: str) -> str | None:
+def read(system: System, place: SessionPaths, uid: str, name: str) -> str | None:
     """A payload of a session; None if it is lost or not what was written."""
     for path in (place.blob(uid, name), f"{place.blobs}/{name}"):
         with suppress(FileNotFoundError):
-            data = _read(ops, path)
+            data = _read(system, path)
             if _name(data) == name:
                 return data.decode()
     return None
 
 
-def links(ops: Ops, place: Place, uid: str) -> Iterator[tuple[str, str]]:
+def links(system: System, place: SessionPaths, uid: str) -> Iterator[tuple[str, str]]:
     """The payloads that a session links: their names and paths; not what a killed writer left of one."""
     beginning = f"{place.name}.{uid}."
-    for file in _listed(ops, place.blobs):
+    for file in _listed(system, place.blobs):
         name = file.removeprefix(beginning)
         if file.startswith(beginning) and len(name) == _SHARED_NAME:
             yield name, f"{place.blobs}/{file}"
 
 
-def release(ops: Ops, link: str) -> None:
+def release(system: System, link: str) -> None:
     """Take a session's link away, and the payload with it if no other session has it.
 
     The shared name goes first: a crash between the two leaves a link, which is found again.
@@ -157,37 +157,37 @@ def release(ops: Ops, link: str) -> None:
     folder, _, file = link.rpartition("/")
     shared = f"{folder}/{file.rpartition('.')[2]}"
     with suppress(FileNotFoundError):
-        if ops.stat(shared).st_nlink <= _OURS_AND_SHARED:
-            ops.unlink(shared)
-    unlink_if_there(ops, link)
+        if system.stat(shared).st_nlink <= _OURS_AND_SHARED:
+            system.unlink(shared)
+    unlink_if_there(system, link)
 
 
-def unused(ops: Ops, root: str) -> Iterator[str]:
+def unused(system: System, root: str) -> Iterator[str]:
     """Payloads that no session links; a session that links one at this moment keeps it, since only the name goes."""
     folder = f"{root}/blobs"
-    for file in _listed(ops, folder):
+    for file in _listed(system, folder):
         if "." not in file and len(file) == _SHARED_NAME:
             with suppress(FileNotFoundError):
-                if ops.stat(f"{folder}/{file}").st_nlink == 1:
+                if system.stat(f"{folder}/{file}").st_nlink == 1:
                     yield f"{folder}/{file}"
 
 
-def _keep(ops: Ops, place: Place, link: str, data: bytes) -> None:
+def _keep(system: System, place: SessionPaths, link: str, data: bytes) -> None:
     shared = f"{place.blobs}/{link.rpartition('.')[2]}"
-    if _holds(ops, link, data):
+    if _holds(system, link, data):
         return
-    unlink_if_there(ops, link)
-    if _holds(ops, shared, data) and _linked(ops, shared, link):
+    unlink_if_there(system, link)
+    if _holds(system, shared, data) and _linked(system, shared, link):
         return
-    _write(ops, link, data)
-    unlink_if_there(ops, shared)
-    _linked(ops, link, shared)
+    _write(system, link, data)
+    unlink_if_there(system, shared)
+    _linked(system, link, shared)
 
 
-def _linked(ops: Ops, path: str, goal: str) -> bool:
+def _linked(system: System, path: str, goal: str) -> bool:
     """Give a payload another name; False where that cannot be, or somebody was quicker."""
     try:
-        ops.link(path, goal)
+        system.link(path, goal)
     except OSError as error:
         if error.errno not in _NO_LINK:
             raise
@@ -195,46 +195,46 @@ def _linked(ops: Ops, path: str, goal: str) -> bool:
     return True
 
 
-def _write(ops: Ops, path: str, data: bytes) -> None:
+def _write(system: System, path: str, data: bytes) -> None:
     scratch = f"{path}.tmp"
-    unlink_if_there(ops, scratch)
+    unlink_if_there(system, scratch)
     try:
-        _write_new(ops, scratch, data)
-        ops.rename(scratch, path)
+        _write_new(system, scratch, data)
+        system.rename(scratch, path)
     except BaseException:
         # What cannot be removed now goes when this payload is written again, or with its session.
         with suppress(OSError):
-            unlink_if_there(ops, scratch)
+            unlink_if_there(system, scratch)
         raise
 
 
-def _write_new(ops: Ops, path: str, data: bytes) -> None:
-    fd = ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+def _write_new(system: System, path: str, data: bytes) -> None:
+    fd = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
-        write_all(ops, fd, data)
-        ops.fsync(fd)
+        write_all(system, fd, data)
+        system.fsync(fd)
     finally:
-        ops.close(fd)
+        system.close(fd)
 
 
-def _holds(ops: Ops, path: str, data: bytes) -> bool:
+def _holds(system: System, path: str, data: bytes) -> bool:
     """Tell whether a file is there and has just these bytes."""
     try:
-        return ops.stat(path).st_size == len(data) and _read(ops, path) == data
+        return system.stat(path).st_size == len(data) and _read(system, path) == data
     except FileNotFoundError:
         return False
 
 
-def _read(ops: Ops, path: str) -> bytes:
-    fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+def _read(system: System, path: str) -> bytes:
+    fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        return Lines(ops, fd, size := ops.fstat(fd).st_size).read(0, size)
+        return Lines(system, fd, size := system.fstat(fd).st_size).read(0, size)
     finally:
-        ops.close(fd)
+        system.close(fd)
 
 
-def _listed(ops: Ops, folder: str) -> list[str]:
+def _listed(system: System, folder: str) -> list[str]:
     try:
-        return ops.listdir(folder)
+        return system.listdir(folder)
     except FileNotFoundError:
         return []

@@ -23,7 +23,7 @@ from threading import RLock
 from typing import NamedTuple
 
 from nacre.storage.paths import write_all
-from nacre.storage.system import Ops, ignore_failure, let_go
+from nacre.storage.system import System, ignore_failure, let_go
 
 _FILE = "marks"
 _PATH = re.compile(rb"(sessions|archive)/[a-z0-9_~.*-]+\.jsonl")
@@ -50,18 +50,18 @@ class Taken(NamedTuple):
 class _File:
     """An open marks file, closed when nobody uses it any more: another thread may be looking at it."""
 
-    __slots__ = ("_ops", "fd")
+    __slots__ = ("_system", "fd")
 
-    def __init__(self, ops: Ops, fd: int) -> None:
-        self._ops = ops
+    def __init__(self, system: System, fd: int) -> None:
+        self._system = system
         self.fd = fd
 
     def __del__(self) -> None:
         # A signal may have struck before it had them.
-        ops, fd = getattr(self, "_ops", None), getattr(self, "fd", None)
-        if ops is not None and fd is not None:
+        system, fd = getattr(self, "_system", None), getattr(self, "fd", None)
+        if system is not None and fd is not None:
             with ignore_failure():
-                ops.close(fd)
+                system.close(fd)
 
 
 class _Seen(NamedTuple):
@@ -75,8 +75,8 @@ class _Seen(NamedTuple):
 class Marks:
     """The marks of one store; any number of threads and processes leave and take them."""
 
-    def __init__(self, ops: Ops, root: str) -> None:
-        self._ops = ops
+    def __init__(self, system: System, root: str) -> None:
+        self._system = system
         self._path = f"{root}/{_FILE}"
         self._lock = RLock()
         self._seen: _Seen | None = None
@@ -95,7 +95,7 @@ class Marks:
             # Readers that find no marks, or others than they know, scan the store.
             self._seen = None
             with ignore_failure():
-                self._ops.unlink(self._path)
+                self._system.unlink(self._path)
 
     def forget(self, *beginnings: str) -> None:
         """Make the paths with these beginnings, those of a deleted session, unreadable; never raises for the disk.
@@ -104,23 +104,23 @@ class Marks:
         log to look at. After an empty line writers leave their marks again. The caller has the key's lock.
         """
         with self._lock, ignore_failure():
-            fd = self._ops.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+            fd = self._system.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 # Lines are only added, but for this: two that do it must not undo each other's work.
-                self._ops.flock(fd, wait=True)
+                self._system.flock(fd, wait=True)
                 lines = self._read(fd, 0).split(b"\n")
                 starts = tuple(beginning.encode() for beginning in beginnings)
                 hidden = [_hide(line) if line.startswith(starts) else line for line in lines]
                 if hidden != lines:
-                    write_all(self._ops, fd, b"\n".join(hidden))
+                    write_all(self._system, fd, b"\n".join(hidden))
                     file, _ = self._open()
-                    self._ops.write(file.fd, b"\n")
+                    self._system.write(file.fd, b"\n")
             finally:
                 # Twice: whichever of them a signal strikes, the other is done.
                 try:
-                    self._ops.unlock(fd)
+                    self._system.unlock(fd)
                 finally:
-                    let_go(self._ops, fd)
+                    let_go(self._system, fd)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -134,7 +134,7 @@ class Marks:
 
     def _is_current(self, seen: _Seen) -> bool:
         with ignore_failure():
-            found = self._ops.fstat(seen.file.fd)
+            found = self._system.fstat(seen.file.fd)
             return found.st_size == seen.size and found.st_nlink > 0
         return False
 
@@ -145,18 +145,18 @@ class Marks:
             seen = self._catch_up()
             if path in seen.paths:
                 return True
-            self._ops.write(seen.file.fd, line)
+            self._system.write(seen.file.fd, line)
         return path in self._catch_up().paths
 
     def _catch_up(self) -> _Seen:
         """Read what was added to the file; one that is new to us is read from its end on."""
         seen = self._seen
-        found = self._ops.fstat(seen.file.fd) if seen is not None else None
+        found = self._system.fstat(seen.file.fd) if seen is not None else None
         if seen is None or found is None or not found.st_nlink or found.st_size < seen.size:
             file, size = self._open()
             if size > _LARGEST:
                 # Nobody has read it for long, and who comes late can scan.
-                self._ops.unlink(self._path)
+                self._system.unlink(self._path)
                 file, size = self._open()
             seen = _Seen(file, size, set())
         elif found.st_size > seen.size:
@@ -181,7 +181,7 @@ class Marks:
                 end = max(data.rfind(b"\n\n") + 2, len(name) + 1)
                 if end >= goal:
                     break
-                self._ops.write(file.fd, b"\n")
+                self._system.write(file.fd, b"\n")
                 data = self._read(file.fd, 0)
             else:
                 raise OSError(errno.EIO, "marks cannot be written", self._path)
@@ -190,7 +190,7 @@ class Marks:
             if size <= _LARGEST:
                 return Taken(_paths(data[start:end]), Position(name.decode(errors="replace"), end), is_known)
             # A writer that left a mark meanwhile either finds the file gone and leaves it again, or is read here.
-            self._ops.unlink(self._path)
+            self._system.unlink(self._path)
             rest = self._read(file.fd, start)
             file, _ = self._open()
             name, _, _ = self._read(file.fd, 0).partition(b"\n")
@@ -201,18 +201,18 @@ class Marks:
     def _open(self) -> tuple[_File, int]:
         """Open the file, or begin it; with its size."""
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        file = _File(self._ops, self._ops.open(self._path, flags, 0o600))
-        found = self._ops.fstat(file.fd)
+        file = _File(self._system, self._system.open(self._path, flags, 0o600))
+        found = self._system.fstat(file.fd)
         if not modes.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             raise OSError(errno.EPERM, "not a regular file of this user", self._path)
         if found.st_size:
             return file, found.st_size
-        self._ops.write(file.fd, b"#%b\n" % self._ops.random(8).hex().encode())
-        return file, self._ops.fstat(file.fd).st_size
+        self._system.write(file.fd, b"#%b\n" % self._system.random(8).hex().encode())
+        return file, self._system.fstat(file.fd).st_size
 
     def _read(self, fd: int, offset: int) -> bytes:
         pieces: list[bytes] = []
-        while piece := self._ops.pread(fd, _LARGEST, offset):
+        while piece := self._system.pread(fd, _LARGEST, offset):
             pieces.append(piece)
             offset += len(piece)
         return b"".join(pieces)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from nacre.storage.lines import Lines, Piece
 from nacre.storage.paths import make_folder, settle_names, write_all
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 logger = logging.getLogger(__name__)
 
@@ -56,45 +56,45 @@ def frames(lines: Iterable[bytes]) -> Iterator[Frame]:
         yield _pack(held)
 
 
-def pieces(ops: Ops, path: str, length: int | None) -> Iterator[Piece]:
+def pieces(system: System, path: str, length: int | None) -> Iterator[Piece]:
     """The records in the first `length` bytes of a cold file, with no length in all of it, and its damage.
 
     Each piece has the place of its frame. A damaged frame gives the records in it that can still be read,
     then one piece of damage. A file that should be longer, or there, is damage too.
     """
     try:
-        fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
         if length:
             yield Piece(0, length, b"", None)
         return
     try:
-        size = ops.fstat(fd).st_size
-        yield from _unpack(ops, Lines(ops, fd, size if length is None else min(size, length)))
+        size = system.fstat(fd).st_size
+        yield from _unpack(system, Lines(system, fd, size if length is None else min(size, length)))
         if length is not None and size < length:
             yield Piece(size, length, b"", None)
     finally:
-        ops.close(fd)
+        system.close(fd)
 
 
-def measure(ops: Ops, path: str, length: int | None = None) -> Extent:
+def measure(system: System, path: str, length: int | None = None) -> Extent:
     """Count the records in the first `length` bytes of a cold file; with no length, in all of it.
 
     What was cut off it cannot be counted. It counts as one record, so that it is noticed ever after.
     """
     end = records = 0
-    for piece in pieces(ops, path, length):
+    for piece in pieces(system, path, length):
         end = piece.end
         records += piece.record is not None
     try:
-        is_cut = length is not None and ops.stat(path).st_size < length
+        is_cut = length is not None and system.stat(path).st_size < length
     except FileNotFoundError:
         is_cut = bool(length)
     return Extent(end if length is None else length, records + is_cut)
 
 
 def append(
-    ops: Ops, path: str, before: Extent, lines: Iterable[bytes], *, is_at_hand: Callable[[int, bytes], bool]
+    system: System, path: str, before: Extent, lines: Iterable[bytes], *, is_at_hand: Callable[[int, bytes], bool]
 ) -> Extent:
     """Add lines to a cold file, wait until they are durable, return what counts of it then.
 
@@ -102,37 +102,37 @@ def append(
     `is_at_hand` finds every record of it, by number and line, in the log. Otherwise the length in the
     header was wrong: nothing is cut off, and all of the file counts from now on.
     """
-    known = before if before.records is not None else measure(ops, path, before.length)
+    known = before if before.records is not None else measure(system, path, before.length)
     records = known.records or 0
-    make_folder(ops, os.path.dirname(path))
-    fd = ops.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    make_folder(system, os.path.dirname(path))
+    fd = system.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     start = None
     try:
-        file = Lines(ops, fd, ops.fstat(fd).st_size)
-        if not _is_leftover(ops, file, before.length, is_at_hand):
+        file = Lines(system, fd, system.fstat(fd).st_size)
+        if not _is_leftover(system, file, before.length, is_at_hand):
             logger.warning("a cold file has more records than its log knows of; all are kept", extra={"file": path})
-            records = max(records, measure(ops, path).records or 0)
+            records = max(records, measure(system, path).records or 0)
         elif file.size > before.length:
-            ops.ftruncate(fd, before.length)
-        start = ops.fstat(fd).st_size
+            system.ftruncate(fd, before.length)
+        start = system.fstat(fd).st_size
         for frame in frames(lines):
-            write_all(ops, fd, frame.data)
+            write_all(system, fd, frame.data)
             records += frame.lines
-        ops.fsync(fd)
-        length = ops.fstat(fd).st_size
+        system.fsync(fd)
+        length = system.fstat(fd).st_size
     except OSError:
         if start is not None:
-            _take_back(ops, fd, path, start)
+            _take_back(system, fd, path, start)
         raise
     finally:
-        ops.close(fd)
-    settle_names(ops, os.path.dirname(path))
+        system.close(fd)
+    settle_names(system, os.path.dirname(path))
     return Extent(length, records)
 
 
-def _is_leftover(ops: Ops, file: Lines, at: int, is_at_hand: Callable[[int, bytes], bool]) -> bool:
+def _is_leftover(system: System, file: Lines, at: int, is_at_hand: Callable[[int, bytes], bool]) -> bool:
     """Tell whether the log can do without what comes after `at`: it has every record, and only the end is torn."""
-    for piece in _unpack(ops, file, at):
+    for piece in _unpack(system, file, at):
         if piece.record is not None:
             if not is_at_hand(piece.record.n, piece.raw):
                 return False
@@ -154,22 +154,22 @@ def _is_torn(file: Lines, at: int) -> bool:
     return True
 
 
-def _take_back(ops: Ops, fd: int, path: str, start: int) -> None:
+def _take_back(system: System, fd: int, path: str, start: int) -> None:
     """Give up the room that a failed append took; if that fails, the next one cuts it off."""
     with suppress(OSError):
         if start:
-            ops.ftruncate(fd, start)
+            system.ftruncate(fd, start)
         else:
-            ops.unlink(path)
+            system.unlink(path)
 
 
-def _unpack(ops: Ops, file: Lines, at: int = 0) -> Iterator[Piece]:
+def _unpack(system: System, file: Lines, at: int = 0) -> Iterator[Piece]:
     while at < file.size:
         text, end = _decompress(file, at)
         is_whole = end is not None
         if end is None:
             end = _next_frame(file, at + 1)
-        lines = Lines.of(ops, text)
+        lines = Lines.of(system, text)
         for piece in lines.forward():
             if piece.record is not None:
                 yield Piece(at, end, piece.raw, piece.record)

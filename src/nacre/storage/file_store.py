@@ -48,13 +48,13 @@ from nacre.storage.group_commit import Pending
 from nacre.storage.key_lock import KeyLock
 from nacre.storage.lines import Lines
 from nacre.storage.log import Log
-from nacre.storage.paths import Place, is_emptied, make_folder, settle_names, uids_in, unlink_if_there
+from nacre.storage.paths import SessionPaths, is_emptied, make_folder, settle_names, uids_in, unlink_if_there
 from nacre.storage.plain_names import beside, path_now
 from nacre.storage.protocol import Generation, Hold, Listed, Status
 from nacre.storage.quarantine import IN_PLACE, entries, set_aside, settle
 from nacre.storage.quarantine_list import Quarantine
 from nacre.storage.reader import Reading, reading, settled
-from nacre.storage.system import Ops, is_from_system
+from nacre.storage.system import System, is_from_system
 from nacre.storage.verify import findings
 from nacre.storage.view import LogView
 from nacre.storage.writer_pool import SessionQueue, Writers
@@ -70,7 +70,7 @@ T = TypeVar("T")
 Durability = Literal["commit", "relaxed"]
 
 
-class Files:
+class FileStore:
     """Sessions as files below one directory.
 
     At most `max_open` logs stay open between writes, and as many are written at once. Writers leave `marks` for the
@@ -82,7 +82,7 @@ class Files:
         root: str,
         *,
         rules: Rules,
-        ops: Ops | None = None,
+        system: System | None = None,
         marks: bool = True,
         durability: Durability = "commit",
         max_open: int = 64,
@@ -90,16 +90,16 @@ class Files:
     ) -> None:
         self._root = root
         self._rules = rules
-        self._ops = ops or Ops()
-        self._marks = Marks(self._ops, root) if marks else None
+        self._system = system or System()
+        self._marks = Marks(self._system, root) if marks else None
         self._relaxed = durability == "relaxed"
         self._compact_at = compact_at
         self._warned: set[tuple[str, Losses]] = set()
-        self._quarantine = Quarantine(self._ops, root, self._key_in)
+        self._quarantine = Quarantine(self._system, root, self._key_in)
         self._writers = Writers(
-            lambda key: self._log(Place.of(root, key)), max_open=max_open, before=self._settle_place
+            lambda key: self._log(SessionPaths.of(root, key)), max_open=max_open, before=self._settle_place
         )
-        _prepare(self._ops, root)
+        _prepare(self._system, root)
         _stores.add(self)
 
     @property
@@ -107,9 +107,9 @@ class Files:
         return self._root
 
     @property
-    def ops(self) -> Ops:
+    def system(self) -> System:
         """Every call to the operating system goes through it."""
-        return self._ops
+        return self._system
 
     @property
     def marks(self) -> Marks | None:
@@ -123,14 +123,14 @@ class Files:
 
     # ---- everyday
 
-    def run(self, key: str, unit: Transaction) -> int:
-        return self._writers.of(key).queue.run(unit)
+    def run(self, key: str, transaction: Transaction) -> int:
+        return self._writers.of(key).queue.run(transaction)
 
-    def submit(self, key: str, unit: Transaction) -> Pending:
-        return self._writers.of(key).queue.submit(unit)
+    def submit(self, key: str, transaction: Transaction) -> Pending:
+        return self._writers.of(key).queue.submit(transaction)
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
-        active = Place.of(self._root, key)
+        active = SessionPaths.of(self._root, key)
         while True:
             found, value = self._read(active, get)
             if found.view is not None or found.is_deleted:
@@ -156,22 +156,22 @@ class Files:
         return self._of_each(key, lambda view: get(Generation(view.header.uid, view)))
 
     def status(self, key: str) -> Status:
-        place = Place.of(self._root, key)
+        place = SessionPaths.of(self._root, key)
         try:
-            if path_now(self._ops, place):
+            if path_now(self._system, place):
                 return "active"
         except OSError as error:
             if not is_from_system(error):
                 raise
             raise StoreError(f"{place.log} cannot be read: {error}") from error
-        if is_emptied(self._ops, place):
+        if is_emptied(self._system, place):
             return "emptied"
         return "archived" if self._archived(place) else ""
 
     def each(self, *, archived: bool) -> Iterator[Listed]:
         for place in self._all_places(archived=archived):
             try:
-                with reading(self._ops, place) as found:
+                with reading(self._system, place) as found:
                     if found.view is not None:
                         header = found.view.header
                         size = found.size + header.cold
@@ -181,20 +181,20 @@ class Files:
                 logger.warning("a session cannot be listed", extra={"file": place.log, "error": describe_error(error)})
 
     def move(self, key: str, *, archive: bool) -> None:
-        place = Place.of(self._root, key)
+        place = SessionPaths.of(self._root, key)
 
         def work(session: SessionQueue) -> bool:
-            with KeyLock(self._ops, place):
+            with KeyLock(self._system, place):
                 return session.log.archive() if archive else self._unarchive(place, session.log)
 
         if not self._writers.alone(key, work):
             raise SessionNotFound(f"there is no {'active' if archive else 'archived'} session {key!r}")
 
     def delete(self, key: str) -> None:
-        place = Place.of(self._root, key)
+        place = SessionPaths.of(self._root, key)
 
         def work(session: SessionQueue) -> None:
-            with KeyLock(self._ops, place):
+            with KeyLock(self._system, place):
                 with suppress(Conflict, LogDamaged):
                     # A second log, of an earlier version that was used meanwhile, goes too.
                     session.log.take_in()
@@ -202,7 +202,7 @@ class Files:
                 self._mark_archived(place)
                 self._erase(place, session.log)
                 for original in originals:
-                    unlink_if_there(self._ops, original)
+                    unlink_if_there(self._system, original)
                 if self._marks is not None:
                     self._marks.forget(place.path, f"archive/{place.name}.")
             session.queue.refuse_waiting(Conflict(f"session {key!r} was deleted; nothing was stored"))
@@ -214,7 +214,7 @@ class Files:
                 raise
             raise DurabilityUnknown(f"session {key!r} was deleted, but not the file it came from: {error}") from error
 
-    def _mark_archived(self, place: Place) -> None:
+    def _mark_archived(self, place: SessionPaths) -> None:
         """Tell readers of the index which archived logs are about to go."""
         if self._marks is not None:
             for archived in self._archived(place):
@@ -223,15 +223,15 @@ class Files:
     def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:
         return self._writers.alone(key, lambda session: session.log.compact(keep, least=self._compact_at))
 
-    def fork(self, key: str, new_key: str, unit: Transaction) -> None:
+    def fork(self, key: str, new_key: str, transaction: Transaction) -> None:
         """Share the past of a session with a new one, whose key is locked until the new one is there."""
-        goal = Place.of(self._root, new_key)
+        goal = SessionPaths.of(self._root, new_key)
 
         def work(sessions: Sequence[SessionQueue]) -> None:
             source, target = sessions[0].log, sessions[-1].log
             # Before the other key is locked: a deletion that was not finished needs the key of its session.
             source.exists()
-            with KeyLock(self._ops, goal):
+            with KeyLock(self._system, goal):
                 # This also finishes a deletion that was not, which would take what is shared now.
                 if target.exists():
                     if not source.exists():
@@ -239,7 +239,7 @@ class Files:
                     raise Conflict(f"session {new_key!r} exists already; fork under another key")
                 uid = target.writer.next_uid()
                 try:
-                    target.grow_from(source.share(goal, uid=uid, unit=unit), uid=uid)
+                    target.grow_from(source.share(goal, uid=uid, transaction=transaction), uid=uid)
                 except BaseException as error:
                     self._take_back(goal, uid, error)
                     raise
@@ -258,15 +258,15 @@ class Files:
                 raise
             raise Refused(f"session {key!r} was not forked: {error}") from error
 
-    def _take_back(self, goal: Place, uid: str, error: BaseException) -> None:
+    def _take_back(self, goal: SessionPaths, uid: str, error: BaseException) -> None:
         """Remove what a failed fork shares; raises DurabilityUnknown if the fork has come to be all the same."""
         found = self._glance(goal)
         if found.view is None or found.view.header.uid != uid:
-            unshare(self._ops, goal, uid)
+            unshare(self._system, goal, uid)
         elif isinstance(error, StoreError):
             raise DurabilityUnknown(f"session {goal.key!r} was forked, but a power failure may undo it") from error
 
-    def found(
+    def import_session(
         self,
         key: str,
         records: Sequence[ImportedRecord],
@@ -279,19 +279,19 @@ class Files:
 
         It was `created` when it says so, else with its first record.
         """
-        active = Place.of(self._root, key)
+        active = SessionPaths.of(self._root, key)
         created = created or records[0].ts
 
         def work(session: SessionQueue) -> bool:
-            with KeyLock(self._ops, active):
+            with KeyLock(self._system, active):
                 if not archived:
-                    return session.log.found(records, src=src, created=created)
+                    return session.log.import_session(records, src=src, created=created)
                 # A deletion that was not finished would take the new generation.
                 session.log.exists()
                 place = active._replace(archived=session.log.writer.next_uid())
-                make_folder(self._ops, place.folder)
+                make_folder(self._system, place.folder)
                 with self._briefly(place) as log:
-                    return log.found(records, src=src, created=created)
+                    return log.import_session(records, src=src, created=created)
 
         try:
             return self._writers.alone(key, work)
@@ -302,10 +302,10 @@ class Files:
 
     def take_in(self, key: str) -> None:
         """Keep a second log, that an earlier version began under the plain name, as a generation of the session."""
-        place = Place.of(self._root, key)
+        place = SessionPaths.of(self._root, key)
 
         def work(session: SessionQueue) -> None:
-            with KeyLock(self._ops, place):
+            with KeyLock(self._system, place):
                 session.log.take_in()
 
         self._writers.alone(key, work)
@@ -324,9 +324,9 @@ class Files:
         for source in sources:
             folder, _, name = f"{self._root}/{source.get('file', '')}".rpartition("/")
             with suppress(OSError):
-                beside = [file for file in self._ops.listdir(folder) if file.startswith(f"{name}.migrated")]
+                beside = [file for file in self._system.listdir(folder) if file.startswith(f"{name}.migrated")]
                 paths = [f"{folder}/{file}" for file in beside]
-                found += [path for path in paths if _digest(self._ops, path) == source.get("sha256")]
+                found += [path for path in paths if _digest(self._system, path) == source.get("sha256")]
         return found
 
     def source_of(self, key: str) -> Sequence[dict[str, Any]]:
@@ -337,7 +337,7 @@ class Files:
     def hold(self, key: str) -> Hold:
         from nacre.storage.turn_lock import FileHold  # noqa: PLC0415 - for agents, which most programs are not
 
-        return FileHold(self._ops, Place.of(self._root, key))
+        return FileHold(self._system, SessionPaths.of(self._root, key))
 
     def watch(self) -> Watch:
         from nacre.storage.watch import Watch  # noqa: PLC0415 - brings ctypes along, which few need
@@ -347,7 +347,7 @@ class Files:
     def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
         from nacre.storage.watch import Watch  # noqa: PLC0415 - brings ctypes along, which few need
 
-        place = Place.of(self._root, key)
+        place = SessionPaths.of(self._root, key)
         uid = ""
         with Watch(place.folder) as watch:
             while True:
@@ -358,7 +358,7 @@ class Files:
                         yield uid, record
                 watch.wait()
 
-    def _since(self, place: Place, uid: str, after: int) -> Sequence[tuple[str, Sequence[Record]]]:
+    def _since(self, place: SessionPaths, uid: str, after: int) -> Sequence[tuple[str, Sequence[Record]]]:
         """The generation that is active, and its records after `after`, or all if it is another than `uid`."""
 
         def get(view: LogView) -> tuple[str, Sequence[Record]]:
@@ -398,10 +398,10 @@ class Files:
         return self._settled(key, n, lambda uid, numbers: self._restored(key, uid, numbers), is_restored=True)
 
     def discard(self, key: str, n: int | None) -> Settlement:
-        place = Place.of(self._root, key)
+        place = SessionPaths.of(self._root, key)
 
         def work(uid: str, numbers: Sequence[int]) -> Settlement:
-            settle(self._ops, place, uid, numbers, "discarded")
+            settle(self._system, place, uid, numbers, "discarded")
             return Settlement(key=key, entries=tuple(numbers))
 
         return self._settled(key, n, work)
@@ -443,7 +443,7 @@ class Files:
 
     def _restored(self, key: str, uid: str, numbers: Sequence[int]) -> Settlement:
         """Restore entries into the log of their generation, wherever that is; if it is gone, into the active one."""
-        active = Place.of(self._root, key)
+        active = SessionPaths.of(self._root, key)
         archived = active._replace(archived=uid)
         found = self._writers.alone(key, lambda session: session.log.restore(uid, numbers, create=False))
         if found is None and archived in self._archived(active):
@@ -456,18 +456,18 @@ class Files:
     def _reported(self, key: str | None) -> Sequence[QuarantineEntry]:
         return [entry for entry in self.quarantine(key) if not entry.settled]
 
-    def _key_in(self, place: Place) -> str | None:
+    def _key_in(self, place: SessionPaths) -> str | None:
         """The key that a log names; None if there is none."""
         found = self._glance(place)
         return found.view.header.sid if found.view is not None else None
 
     # ---- writing
 
-    def _log(self, place: Place) -> Log:
-        return Log(self._ops, place, rules=self._rules, relaxed=self._relaxed, marks=self._marks)
+    def _log(self, place: SessionPaths) -> Log:
+        return Log(self._system, place, rules=self._rules, relaxed=self._relaxed, marks=self._marks)
 
     @contextmanager
-    def _briefly(self, place: Place) -> Iterator[Log]:
+    def _briefly(self, place: SessionPaths) -> Iterator[Log]:
         """A log for one piece of work, which is not left open whatever comes of that."""
         log = self._log(place)
         try:
@@ -476,16 +476,16 @@ class Files:
         finally:
             log.writer.drop()
 
-    def _repaired(self, place: Place, *, wait: bool) -> Receipt:
+    def _repaired(self, place: SessionPaths, *, wait: bool) -> Receipt:
         with self._briefly(place) as log:
             return log.repair(wait=wait)
 
-    def _note_in_place(self, place: Place) -> Receipt:
+    def _note_in_place(self, place: SessionPaths) -> Receipt:
         """Note in the quarantine what is still wrong after a repair, so that a person can settle it.
 
         Cold files, payloads and what a fork shares are not changed by a repair.
         """
-        with reading(self._ops, place) as found:
+        with reading(self._system, place) as found:
             if found.view is None:
                 return Receipt(key=place.key, kept=0, set_aside=0, quarantine=None)
             uid = found.view.uid
@@ -493,12 +493,12 @@ class Files:
         noted = self._noted_in_place(place, uid)
         new = [detail for detail in dict.fromkeys(left) if detail not in noted]
         for detail in new:
-            set_aside(self._ops, place, uid, None, (), reason=IN_PLACE, detail=detail)
+            set_aside(self._system, place, uid, None, (), reason=IN_PLACE, detail=detail)
         return Receipt(key=place.key, kept=0, set_aside=len(new), quarantine=place.quarantine(uid) if new else None)
 
-    def _noted_in_place(self, place: Place, uid: str) -> set[str]:
+    def _noted_in_place(self, place: SessionPaths, uid: str) -> set[str]:
         """Damage that is in the quarantine already, and is reported from there until it is settled."""
-        return {entry.detail for entry in entries(self._ops, place, uid) if entry.kind == IN_PLACE}
+        return {entry.detail for entry in entries(self._system, place, uid) if entry.kind == IN_PLACE}
 
     def _settle_place(self) -> None:
         """Before the first write of this process, settle the directory and those above it.
@@ -507,10 +507,10 @@ class Files:
         """
         folder = self._root
         try:
-            settle_names(self._ops, folder)
+            settle_names(self._system, folder)
             while folder != os.path.dirname(folder):
                 folder = os.path.dirname(folder)
-                settle_names(self._ops, folder)
+                settle_names(self._system, folder)
         except PermissionError:
             # Not ours to sync, so not ours to have made.
             logger.debug("a directory above the store cannot be synced", extra={"folder": folder})
@@ -521,20 +521,20 @@ class Files:
 
     # ---- places
 
-    def _known_places(self, key: str) -> Sequence[Place]:
+    def _known_places(self, key: str) -> Sequence[SessionPaths]:
         """Where the generations of a session are, emptied logs too; raises SessionNotFound if nothing of it is left."""
-        active = Place.of(self._root, key)
+        active = SessionPaths.of(self._root, key)
         places = list(self._places(key).values())
         if not self._glance(active).is_deleted:
             logs = [*self._archived(active), active]
-            places = [place for place in logs if place in places or is_emptied(self._ops, place)]
+            places = [place for place in logs if place in places or is_emptied(self._system, place)]
         if not places and not self._reported(key):
             raise SessionNotFound(f"there is no session {key!r}")
         return places
 
-    def _places(self, key: str) -> dict[str, Place]:
+    def _places(self, key: str) -> dict[str, SessionPaths]:
         """Where the generations of a session are, by uid and oldest first; the active one may have none yet."""
-        active = Place.of(self._root, key)
+        active = SessionPaths.of(self._root, key)
         found = self._glance(active)
         archived = self._archived(active)
         newest = None
@@ -549,7 +549,7 @@ class Files:
         others = {place.archived: place for place in self._living(archived) if place.archived != uid}
         return {**others, uid: active} if found.size else others
 
-    def _living(self, places: Sequence[Place]) -> Sequence[Place]:
+    def _living(self, places: Sequence[SessionPaths]) -> Sequence[SessionPaths]:
         """The archived generations that began after the last deletion; what that left behind is removed."""
         for at in range(len(places) - 1, -1, -1):
             if self._glance(places[at]).is_deleted:
@@ -564,25 +564,25 @@ class Files:
                 return places[at + 1 :]
         return places
 
-    def _glance(self, place: Place) -> Reading:
+    def _glance(self, place: SessionPaths) -> Reading:
         """See what a log holds without reading or mending it."""
         try:
-            with reading(self._ops, place) as found:
+            with reading(self._system, place) as found:
                 return found
         except (OSError, StoreError):
             # Something is there; who reads it is told what is wrong with it.
             return Reading(size=1)
 
-    def _archived(self, active: Place) -> list[Place]:
+    def _archived(self, active: SessionPaths) -> list[SessionPaths]:
         try:
-            uids = uids_in(self._ops, f"{self._root}/archive", active.name)
+            uids = uids_in(self._system, f"{self._root}/archive", active.name)
         except OSError as error:
             if not is_from_system(error):
                 raise
             raise StoreError(f"the archive of {self._root} cannot be read: {error}") from error
         return [active._replace(archived=uid) for uid in uids]
 
-    def _newest(self, archived: Sequence[Place]) -> Place | None:
+    def _newest(self, archived: Sequence[SessionPaths]) -> SessionPaths | None:
         """The newest of archived generations; None if there is none, or it was deleted."""
         for place in reversed(archived):
             found = self._glance(place)
@@ -591,10 +591,10 @@ class Files:
                 return None if found.is_deleted else place
         return None
 
-    def _all_places(self, *, archived: bool = False) -> Iterator[Place]:
+    def _all_places(self, *, archived: bool = False) -> Iterator[SessionPaths]:
         """Every log in the store; the key is not known before its header is read."""
         try:
-            files = self._ops.listdir(f"{self._root}/{'archive' if archived else 'sessions'}")
+            files = self._system.listdir(f"{self._root}/{'archive' if archived else 'sessions'}")
         except FileNotFoundError:
             return
         except OSError as error:
@@ -602,7 +602,9 @@ class Files:
                 raise
             raise StoreError(f"{self._root} cannot be read: {error}") from error
         # Under both its names, or beside a file of an earlier agent, a log is still one.
-        logs = dict.fromkeys(Place.of_file(self._root, file) for file in sorted(files) if file.endswith(".jsonl"))
+        logs = dict.fromkeys(
+            SessionPaths.of_file(self._root, file) for file in sorted(files) if file.endswith(".jsonl")
+        )
         places = [place for place in logs if bool(place.archived) == archived]
         if not archived:
             yield from places
@@ -610,7 +612,7 @@ class Files:
         for _, generations in groupby(places, key=attrgetter("name")):
             yield from self._archived_alone(list(generations))
 
-    def _archived_alone(self, places: Sequence[Place]) -> Sequence[Place]:
+    def _archived_alone(self, places: Sequence[SessionPaths]) -> Sequence[SessionPaths]:
         """The archived generations of a session, without those that a deletion has yet to remove.
 
         One that a move which was cut short left in the archive as well is active.
@@ -625,7 +627,7 @@ class Files:
     # ---- reading
 
     def _read(
-        self, place: Place, get: Callable[[LogView], T], opened: type[reading] = reading
+        self, place: SessionPaths, get: Callable[[LogView], T], opened: type[reading] = reading
     ) -> tuple[Reading, T | None]:
         """Read a log; if it turns out to be damaged, mend it, unless a writer is at it, and read again.
 
@@ -639,7 +641,7 @@ class Files:
             self._warn_of_losses(place, found.view)
         return found, value
 
-    def _warn_of_losses(self, place: Place, view: LogView) -> None:
+    def _warn_of_losses(self, place: SessionPaths, view: LogView) -> None:
         """Log once what of a session cannot be read, unless a person has settled it."""
         from shlex import quote  # noqa: PLC0415 - hardly ever needed
 
@@ -647,16 +649,18 @@ class Files:
         if (view.uid, losses) in self._warned:
             return
         self._warned.add((view.uid, losses))
-        is_reported = any(not entry.settled for entry in entries(self._ops, place, view.uid))
+        is_reported = any(not entry.settled for entry in entries(self._system, place, view.uid))
         if is_reported or self._findings(place):
             advice = f"`nacre sessions verify {quote(key)}` shows where"
             logger.warning("session %r: %s; %s", key, losses.text, advice, extra={"losses": losses})
 
-    def _read_once(self, place: Place, get: Callable[[LogView], T], opened: type[reading]) -> tuple[Reading, T | None]:
+    def _read_once(
+        self, place: SessionPaths, get: Callable[[LogView], T], opened: type[reading]
+    ) -> tuple[Reading, T | None]:
         while True:
             found = Reading()
             try:
-                with opened(self._ops, place) as found:
+                with opened(self._system, place) as found:
                     value = get(found.view) if found.view is not None else None
                 if not (found.view is not None and found.view.losses and self._is_over(place, found.view)):
                     return found, value
@@ -666,14 +670,14 @@ class Files:
                 if found.view is None or not self._is_over(place, found.view):
                     raise StoreError(f"{place.log} cannot be read: {error}") from error
 
-    def _is_over(self, place: Place, view: LogView) -> bool:
+    def _is_over(self, place: SessionPaths, view: LogView) -> bool:
         """Tell whether a generation that was read is no longer there: deleted, or moved."""
         now = self._glance(place)
         return not now.size or now.is_deleted or (now.view is not None and now.view.uid != view.uid)
 
     def _of_each(self, key: str, get: Callable[[LogView], T]) -> list[T]:
         """What is read of every generation of a session, oldest first, without those that have nothing of it."""
-        active = Place.of(self._root, key)
+        active = SessionPaths.of(self._root, key)
         while not self._archived(active):
             # Most sessions have one generation, and its log is opened once.
             value = self._read(active, get)[1]
@@ -694,7 +698,7 @@ class Files:
             # A generation was begun, moved or deleted meanwhile.
             places = now
 
-    def _mend(self, place: Place) -> bool:
+    def _mend(self, place: SessionPaths) -> bool:
         try:
             self._repaired(place, wait=False)
         except StoreError as error:
@@ -705,15 +709,15 @@ class Files:
             return False
         return True
 
-    def _findings(self, place: Place) -> Sequence[Finding]:
+    def _findings(self, place: SessionPaths) -> Sequence[Finding]:
         """What is wrong with a log; nothing if it was deleted meanwhile, which takes away what belongs to it."""
         key = place.key or place.name
         view: LogView | None = None
         wrong: list[Finding] = []
         try:
-            if other := beside(self._ops, place):
+            if other := beside(self._system, place):
                 wrong.append(Finding(key=key, kind=other, where=place.plain, detail=_BESIDE[other]))
-            with reading(self._ops, place) as found:
+            with reading(self._system, place) as found:
                 view = found.view
                 if found.is_deleted:
                     return wrong
@@ -722,7 +726,7 @@ class Files:
                     noted = self._noted_in_place(place, view.uid)
                     here = findings(view, key=key, rules=self._rules)
                     wrong += (finding for finding in here if _describe(finding) not in noted)
-                if not found.size and is_emptied(self._ops, place):
+                if not found.size and is_emptied(self._system, place):
                     detail = "the log is empty (0 bytes); what was in it is gone"
                     wrong.append(Finding(key=key, kind="emptied", where=place.log, detail=detail))
                 end = view.lines.size if view is not None else found.end
@@ -735,20 +739,20 @@ class Files:
             wrong.append(Finding(key=key, kind="unreadable", where=place.log, detail=str(error)))
         return () if wrong and view is not None and self._is_erased(place, view) else wrong
 
-    def _is_strange(self, place: Place) -> bool:
+    def _is_strange(self, place: SessionPaths) -> bool:
         """Tell whether a file that has no record is none of ours."""
         from nacre.storage.maintenance import is_strange  # noqa: PLC0415 - hardly ever needed
 
-        return is_strange(self._ops, place.log)
+        return is_strange(self._system, place.log)
 
-    def _is_erased(self, place: Place, view: LogView) -> bool:
+    def _is_erased(self, place: SessionPaths, view: LogView) -> bool:
         """Tell whether a generation that was read is neither active nor archived any more."""
         twin = place._replace(archived="" if place.archived else view.uid)
         return self._is_over(place, view) and self._is_over(twin, view)
 
     # ---- moving and erasing
 
-    def _unarchive(self, active: Place, log: Log) -> bool:
+    def _unarchive(self, active: SessionPaths, log: Log) -> bool:
         # First, since it finishes a deletion that was not finished.
         is_free = log.make_way()
         newest = self._newest(self._archived(active))
@@ -760,13 +764,13 @@ class Files:
             archived.unarchive(active)
         return True
 
-    def _erase(self, place: Place, log: Log) -> None:
+    def _erase(self, place: SessionPaths, log: Log) -> None:
         archived = self._archived(place)
         if archived and not _is_there(log):
             # An interrupted rewrite or creation of an earlier generation may have left these.
             log.make_way()
             for leftover in (place.scratch, place.birth):
-                unlink_if_there(self._ops, leftover)
+                unlink_if_there(self._system, leftover)
             # The record of the deletion goes into the newest log, which is then the last to go.
             with self._briefly(archived[-1]) as last:
                 last.erase()
@@ -805,20 +809,20 @@ def _whole(record: Record, view: LogView) -> Record:
     return record if record.blobs is None else view.whole(record)
 
 
-def _digest(ops: Ops, path: str) -> str:
-    fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+def _digest(system: System, path: str) -> str:
+    fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        return sha256(Lines(ops, fd, 1 << 62).read(0, 1 << 62)).hexdigest()
+        return sha256(Lines(system, fd, 1 << 62).read(0, 1 << 62)).hexdigest()
     finally:
-        ops.close(fd)
+        system.close(fd)
 
 
-def _prepare(ops: Ops, root: str) -> None:
+def _prepare(system: System, root: str) -> None:
     """Make the store's directories; raises if the place cannot be one."""
     try:
         for folder in (root, f"{root}/sessions"):
-            _make(ops, folder)
-            found = ops.stat(folder)
+            _make(system, folder)
+            found = system.stat(folder)
             if modes.S_ISLNK(found.st_mode):
                 raise StoreError(f"{folder} is a symbolic link; use the directory that it points to")
             if not modes.S_ISDIR(found.st_mode):
@@ -829,18 +833,18 @@ def _prepare(ops: Ops, root: str) -> None:
         raise Refused(f"a store cannot be opened at {root}: {error}") from error
 
 
-def _make(ops: Ops, path: str) -> None:
+def _make(system: System, path: str) -> None:
     """Make a directory and those above it, unless they are there; the first write settles their names."""
     try:
-        ops.mkdir(path, 0o700)
+        system.mkdir(path, 0o700)
     except FileExistsError:
         return
     except FileNotFoundError:
-        _make(ops, os.path.dirname(path))
-        ops.mkdir(path, 0o700)
+        _make(system, os.path.dirname(path))
+        system.mkdir(path, 0o700)
 
 
-def _key(place: Place, view: LogView) -> str:
+def _key(place: SessionPaths, view: LogView) -> str:
     """The true key of a log that was met by its name."""
     key = place.key or view.header.sid or key_of(place.name)
     if key is None or stem(key) != place.name:
@@ -855,7 +859,7 @@ _BESIDE = {
     "anything else should be moved out of the store",
 }
 
-_stores: weakref.WeakSet[Files] = weakref.WeakSet()
+_stores: weakref.WeakSet[FileStore] = weakref.WeakSet()
 
 
 def _after_fork() -> None:

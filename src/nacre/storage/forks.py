@@ -12,10 +12,10 @@ from nacre.errors import LogDamaged
 from nacre.storage import blobs
 from nacre.storage.format import START, seal
 from nacre.storage.lines import Lines
-from nacre.storage.paths import Place, put_away, uids_in, write_all
+from nacre.storage.paths import SessionPaths, put_away, uids_in, write_all
 from nacre.storage.recovery import Header, Level
 from nacre.storage.rewrite import Successor
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 _BLOCK = 1024 * 1024
 _NO_FORK, _SECOND = START + b"1,", 2
@@ -47,20 +47,20 @@ def start_fork(root: Root, *, key: str, uid: str, ts: str) -> Successor:
     return Successor(header, n, root.state, [line])
 
 
-def share(ops: Ops, path: str, goal: str, length: int) -> None:
+def share(system: System, path: str, goal: str, length: int) -> None:
     """Give a file another name; where the file system cannot, copy the part of it that counts."""
     try:
-        ops.link(path, goal)
+        system.link(path, goal)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        _copy(ops, path, goal, length)
+        _copy(system, path, goal, length)
 
 
-def refuse_forks(ops: Ops, place: Place, lines: Lines) -> None:
+def refuse_forks(system: System, place: SessionPaths, lines: Lines) -> None:
     """Raise LogDamaged for a log without a header that may be a fork's: what it shares would be lost with it."""
-    forks = frozenset(uids_in(ops, f"{place.root}/base", place.name))
-    may_be = place.archived in forks if place.archived else bool(forks - put_away(ops, place))
+    forks = frozenset(uids_in(system, f"{place.root}/base", place.name))
+    may_be = place.archived in forks if place.archived else bool(forks - put_away(system, place))
     if may_be and not _begins_anew(lines):
         raise LogDamaged(
             f"the log of session {place.key or place.name!r} has lost its header, which names what it shares with "
@@ -76,27 +76,27 @@ def _begins_anew(lines: Lines) -> bool:
     return first is not None and first.n <= _SECOND
 
 
-def unshare(ops: Ops, goal: Place, uid: str) -> None:
+def unshare(system: System, goal: SessionPaths, uid: str) -> None:
     """Remove the names that were made for a fork which did not come to be."""
     with suppress(OSError):
         folder = os.path.dirname(goal.base(uid, 0))
-        for file in ops.listdir(folder):
+        for file in system.listdir(folder):
             if file.startswith(f"{goal.name}.{uid}."):
-                ops.unlink(f"{folder}/{file}")
-        for _, link in blobs.links(ops, goal, uid):
-            blobs.release(ops, link)
+                system.unlink(f"{folder}/{file}")
+        for _, link in blobs.links(system, goal, uid):
+            blobs.release(system, link)
 
 
-def _copy(ops: Ops, path: str, goal: str, length: int) -> None:
-    source = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+def _copy(system: System, path: str, goal: str, length: int) -> None:
+    source = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        target = ops.open(goal, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        target = system.open(goal, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         try:
-            lines = Lines(ops, source, length)
+            lines = Lines(system, source, length)
             for start in range(0, length, _BLOCK):
-                write_all(ops, target, lines.read(start, min(start + _BLOCK, length)))
-            ops.fsync(target)
+                write_all(system, target, lines.read(start, min(start + _BLOCK, length)))
+            system.fsync(target)
         finally:
-            ops.close(target)
+            system.close(target)
     finally:
-        ops.close(source)
+        system.close(source)

@@ -1,4 +1,4 @@
-"""Group commit: a caller that finds the log idle commits its own unit; those who wait share one write and one flush."""
+"""Group commit: a caller that finds the log idle commits at once; those who wait share one write and one flush."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Owner:
 
 
 class Pending(Future[int]):
-    """The number that a unit will have; a future that can be awaited too.
+    """The number that a transaction will have; a future that can be awaited too.
 
     It does without the condition that a future is made with. A signal may strike a thread that has just taken it and
     leave it taken: the thread that resolves the future would wait for it for ever, and everyone after it. A thread
@@ -135,12 +135,12 @@ class Pending(Future[int]):
         if self._is_done:
             self._call_back()
 
-    def resolve(self, ticket: PendingCommit, error: StoreError | None) -> None:
-        """Say what came of the unit; the first answer counts. If it is interrupted, it may be called again."""
+    def resolve(self, commit: PendingCommit, error: StoreError | None) -> None:
+        """Say what came of the transaction; the first answer counts. If it is interrupted, it may be called again."""
         with _making:
             if not self._is_done:
-                self._error = ticket.error or (error if ticket.number is None else None)
-                self._number = ticket.number or 0
+                self._error = commit.error or (error if commit.number is None else None)
+                self._number = commit.number or 0
                 self._is_done = True
         if self._is_complete:
             self._tell_future()
@@ -207,11 +207,11 @@ class Gate:
             raise self._error
         return self._number or 0
 
-    def resolve(self, ticket: PendingCommit, error: StoreError | None) -> None:
-        """Say what came of the unit; the first answer counts."""
+    def resolve(self, commit: PendingCommit, error: StoreError | None) -> None:
+        """Say what came of the transaction; the first answer counts."""
         if self._number is None:
-            self._error = ticket.error or (error if ticket.number is None else None)
-            self._number = ticket.number or 0
+            self._error = commit.error or (error if commit.number is None else None)
+            self._number = commit.number or 0
         if self._lock.locked():
             self._lock.release()
 
@@ -224,13 +224,13 @@ class Committer:
 
         run                                            submit
          |  idle, and nobody waits                       |
-         |------------------------> commit this unit     |
+         |------------------------> commit this transaction     |
          |  else                                         |
          '----------> queue <----------------------------'
                         '--> a thread of the pool: commit all that wait as one batch, again and again
 
-    So a caller that is interrupted by a signal, which strikes the main thread only, has nobody else's unit in hand. It
-    may be struck right after an acquire or before a call: an exception handler gives the turn back, and calls again
+    So a caller that is interrupted by a signal, which strikes the main thread only, holds nobody else's transaction.
+    It may be struck right after an acquire or before a call: an exception handler gives the turn back, and calls again
     for a thread that drains the queue. To do so twice is harmless.
     """
 
@@ -253,27 +253,27 @@ class Committer:
         self._is_called = False
         self._waiting: deque[Waiting] = deque()
 
-    def run(self, unit: Transaction) -> int:
-        """Store a unit and return its number, once it is durable.
+    def run(self, transaction: Transaction) -> int:
+        """Store a transaction and return its number, once it is durable.
 
         Raises Refused in the middle of another write by this thread, as in a signal handler.
         """
         me, near = get_ident(), self._owner.near
         if me in near:
             self.refuse_nested()
-        ticket = PendingCommit(unit)
+        commit = PendingCommit(transaction)
         gate = None
         near.append(me)
         try:
             if self._waiting or not self._turn.acquire(blocking=False):
                 gate = self._gate()
-                self._waiting.append((ticket, gate))
+                self._waiting.append((commit, gate))
                 # If the log is idle, a thread of the pool is called; if not, the one that is at it calls afterwards.
                 if self._turn.acquire(blocking=False):
                     self._turn.release()
                     self._call()
             else:
-                self._commit((ticket,))
+                self._commit((commit,))
                 self._turn.release()
                 if self._waiting:
                     self._call()
@@ -284,16 +284,16 @@ class Committer:
             near.remove(me)
         if gate is not None:
             return gate.result()
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket.number or 0
+        if commit.error is not None:
+            raise commit.error
+        return commit.number or 0
 
-    def submit(self, unit: Transaction) -> Pending:
-        """Store a unit without waiting for it; raises like `run`, since its result would never come."""
+    def submit(self, transaction: Transaction) -> Pending:
+        """Store a transaction without waiting for it; raises like `run`, since its result would never come."""
         self.refuse_nested()
         pending = Pending()
         try:
-            self._waiting.append((PendingCommit(unit), pending))
+            self._waiting.append((PendingCommit(transaction), pending))
             self._call()
         except BaseException:
             self._let_go()
@@ -329,12 +329,12 @@ class Committer:
         return True
 
     def refuse_waiting(self, error: StoreError) -> None:
-        """Refuse every unit that has not been taken into a batch; only with the turn.
+        """Refuse every transaction that has not been taken into a batch; only with the turn.
 
         They stay in the queue, so that a signal cannot lose them; the thread that drains it tells them.
         """
-        for ticket, _ in self._waiting.copy():
-            ticket.error = error
+        for commit, _ in self._waiting.copy():
+            commit.error = error
 
     def refuse_nested(self) -> None:
         """Raise Refused if this thread is in the middle of work on the log: it would wait for itself for ever."""
@@ -375,10 +375,10 @@ class Committer:
                         # All that waits, in the order in which it came; in one step, which no signal parts.
                         taken, error = [], None
                         taken.extend(islice(iter(self._waiting.popleft, None), len(self._waiting)))
-                        tickets = [ticket for ticket, _ in taken if ticket.error is None]
+                        commits = [commit for commit, _ in taken if commit.error is None]
                         try:
-                            if tickets:
-                                self._commit(tickets)
+                            if commits:
+                                self._commit(commits)
                         except StoreError as failure:
                             error = failure
                     # The log is free by now, so what is called back may write.
@@ -392,14 +392,14 @@ class Committer:
 
 
 def _resolve(taken: Sequence[Waiting], error: StoreError | None) -> None:
-    """Tell everyone what came of their unit, unless they know; those without a number or an error get `error`."""
+    """Give everyone the result of their transaction, unless they have it; `error` to those who have none."""
     loops: dict[Any, list[Any]] = {}
     raised: BaseException | None = None
-    for ticket, waiting in taken:
+    for commit, waiting in taken:
         try:
-            waiting.resolve(ticket, error)
+            waiting.resolve(commit, error)
         except BaseException as failure:  # noqa: BLE001 - what a callback raised is no concern of the others
-            waiting.resolve(ticket, error)
+            waiting.resolve(commit, error)
             raised = raised or failure
         for loop, woken in waiting.waiters:
             loops.setdefault(loop, []).append(woken)

@@ -53,7 +53,7 @@ class Ids:
             self._upto = upto
 
     def _read(self, view: Records) -> None:
-        """Take in the ids of units whose last record is in the window, however long they are."""
+        """Take in the ids of transactions whose last record is in the window, however long they are."""
         found: dict[str, Seen] = {}
         later: dict[int, Record] = {}
         for record in view.back(view.n):
@@ -71,11 +71,11 @@ class Ids:
         self._seen.update(found)
 
 
-def original(unit: Transaction, seen: Seen) -> int:
-    """Return the number that the first try of a unit got; raises Conflict if that was other content."""
+def original(transaction: Transaction, seen: Seen) -> int:
+    """Return the number that the first try of a transaction got; raises Conflict if that was other content."""
     number, content = seen
-    if content != unit.print:
-        raise Conflict(f"id {unit.id!r} was used for other content, stored as record {number}")
+    if content != transaction.print:
+        raise Conflict(f"id {transaction.id!r} was used for other content, stored as record {number}")
     return number
 
 

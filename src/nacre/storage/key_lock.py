@@ -15,8 +15,8 @@ from threading import get_ident, local
 from typing import Self
 
 from nacre.errors import Refused, SessionBusy
-from nacre.storage.paths import Place
-from nacre.storage.system import Ops, ignore_failure, is_from_system
+from nacre.storage.paths import SessionPaths
+from nacre.storage.system import System, ignore_failure, is_from_system
 from nacre.storage.turn_lock import byte_of
 
 _FILE = "keys.lock"
@@ -25,16 +25,16 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 # By thread: what it holds, and how often. A thread that has a key may ask for it again.
 _mine = local()
 # All descriptors with a lock, for which key and thread; a forked child has them too and must close them.
-_descriptors: dict[int, tuple[Ops, tuple[Ops, str, int], int]] = {}
+_descriptors: dict[int, tuple[System, tuple[System, str, int], int]] = {}
 
 
 class KeyLock:
     """The lock of one key, for one thread of one process."""
 
-    __slots__ = ("_at", "_folder", "_key", "_ops", "_path")
+    __slots__ = ("_at", "_folder", "_key", "_path", "_system")
 
-    def __init__(self, ops: Ops, place: Place) -> None:
-        self._ops = ops
+    def __init__(self, system: System, place: SessionPaths) -> None:
+        self._system = system
         self._key = place.key or place.name
         self._path = f"{place.root}/{_FILE}"
         self._folder = f"{place.root}/sessions"
@@ -85,12 +85,12 @@ class KeyLock:
         """
         with suppress(FileNotFoundError):
             flags = os.O_RDWR | os.O_NOFOLLOW
-            return self._open(self._path, flags, lambda fd: self._ops.lock_byte(fd, self._at, wait=wait))
-        folder = self._open(self._folder, os.O_RDONLY | os.O_DIRECTORY, lambda fd: self._ops.flock(fd, wait=wait))
+            return self._open(self._path, flags, lambda fd: self._system.lock_byte(fd, self._at, wait=wait))
+        folder = self._open(self._folder, os.O_RDONLY | os.O_DIRECTORY, lambda fd: self._system.flock(fd, wait=wait))
         if folder < 0:
             return -1
         try:
-            self._ops.close(self._ops.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+            self._system.close(self._system.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
         except OSError as error:
             if error.errno in _FULL:
                 return folder
@@ -101,8 +101,8 @@ class KeyLock:
 
     def _open(self, path: str, flags: int, lock: Callable[[int], bool]) -> int:
         """Open a file and lock it; -1 if another has it."""
-        fd = self._ops.open(path, flags)
-        _descriptors[fd] = (self._ops, self._name, get_ident())
+        fd = self._system.open(path, flags)
+        _descriptors[fd] = (self._system, self._name, get_ident())
         is_locked = False
         try:
             is_locked = lock(fd)
@@ -131,8 +131,8 @@ class KeyLock:
         _held().pop(self._name, None)
 
     @property
-    def _name(self) -> tuple[Ops, str, int]:
-        return self._ops, self._path, self._at
+    def _name(self) -> tuple[System, str, int]:
+        return self._system, self._path, self._at
 
     def _close(self, fd: int) -> None:
         self._unlock(fd)
@@ -140,7 +140,7 @@ class KeyLock:
         # between, a file stays open, but no lock.
         _descriptors.pop(fd, None)
         with ignore_failure():
-            self._ops.close(fd)
+            self._system.close(fd)
 
     def _unlock(self, fd: int) -> None:
         """Unlock a descriptor, whether it is one of the file or of the folder; it may be done again.
@@ -148,21 +148,21 @@ class KeyLock:
         A child that was forked meanwhile may have the descriptor still: closing ours would not be enough.
         """
         with ignore_failure():
-            self._ops.unlock_byte(fd, self._at)
+            self._system.unlock_byte(fd, self._at)
         with ignore_failure():
-            self._ops.unlock(fd)
+            self._system.unlock(fd)
 
 
-def _held() -> dict[tuple[Ops, str, int], tuple[int, int]]:
-    held: dict[tuple[Ops, str, int], tuple[int, int]] = _mine.__dict__.setdefault("held", {})
+def _held() -> dict[tuple[System, str, int], tuple[int, int]]:
+    held: dict[tuple[System, str, int], tuple[int, int]] = _mine.__dict__.setdefault("held", {})
     return held
 
 
 def _begin_in_child() -> None:
     """After a fork, in the child: what is locked is the parent's."""
-    for fd, (ops, _, _) in list(_descriptors.items()):
+    for fd, (system, _, _) in list(_descriptors.items()):
         with ignore_failure():
-            ops.close(fd)
+            system.close(fd)
     _descriptors.clear()
     _held().clear()
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nacre.entries import LONGEST_LINE, Record
 from nacre.storage.format import number, salvage, unseal
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 _FIRST_STEP = 16 * 1024
 _LARGEST_STEP = 1024 * 1024
@@ -35,17 +35,17 @@ class Piece(NamedTuple):
 class Lines:
     """The first `size` bytes of an open log; `damaged` once a read has met what is not a line of its own."""
 
-    def __init__(self, ops: Ops, fd: int, size: int) -> None:
-        self._ops = ops
+    def __init__(self, system: System, fd: int, size: int) -> None:
+        self._system = system
         self._fd = fd
         self.size = size
         self.damaged = False
         self._block, self._block_start = b"", 0
 
     @classmethod
-    def of(cls, ops: Ops, text: bytes) -> Lines:
+    def of(cls, system: System, text: bytes) -> Lines:
         """The lines of a text that is at hand."""
-        lines = cls(ops, -1, len(text))
+        lines = cls(system, -1, len(text))
         lines._block = text
         return lines
 
@@ -55,7 +55,7 @@ class Lines:
             return self._block[start - self._block_start : end - self._block_start]
         parts: list[bytes] = []
         while start < end:
-            part = self._ops.pread(self._fd, min(_LARGEST_STEP, end - start), start)
+            part = self._system.pread(self._fd, min(_LARGEST_STEP, end - start), start)
             if not part:
                 break
             parts.append(part)

@@ -16,11 +16,11 @@ from nacre.storage import blobs, compaction, rewrite
 from nacre.storage.change_marks import Marks
 from nacre.storage.erase import erase_rest
 from nacre.storage.forks import Root, share, start_fork
-from nacre.storage.paths import Place, make_folder, settle_names
+from nacre.storage.paths import SessionPaths, make_folder, settle_names
 from nacre.storage.plain_names import archive_second
 from nacre.storage.quarantine import Aside, entries, settle
 from nacre.storage.recovery import Level
-from nacre.storage.system import Ops, is_from_system
+from nacre.storage.system import System, is_from_system
 from nacre.storage.transaction import PendingCommit
 from nacre.storage.writer import ALL, LogWriter
 
@@ -31,10 +31,10 @@ class Log:
     """One log: its writer, and what is done to it as a whole."""
 
     def __init__(
-        self, ops: Ops, place: Place, *, rules: Rules, relaxed: bool = False, marks: Marks | None = None
+        self, system: System, place: SessionPaths, *, rules: Rules, relaxed: bool = False, marks: Marks | None = None
     ) -> None:
-        self.writer = LogWriter(ops, place, rules=rules, relaxed=relaxed, marks=marks)
-        self._ops = ops
+        self.writer = LogWriter(system, place, rules=rules, relaxed=relaxed, marks=marks)
+        self._system = system
         self._place = place
         self._rules = rules
         self._marks = marks
@@ -49,7 +49,7 @@ class Log:
         with self.writer.hold(create=False, wait=wait) as is_there:
             return is_there and self.writer.holds_session
 
-    def found(self, records: Sequence[ImportedRecord], *, src: dict[str, Any], created: str) -> bool:
+    def import_session(self, records: Sequence[ImportedRecord], *, src: dict[str, Any], created: str) -> bool:
         """Import a session, whole or not at all; False if there is one already.
 
         It has at least one record, since a header alone is no session. An archived one is new, so it needs no lock.
@@ -63,14 +63,14 @@ class Log:
                 records, key=key, uid=uid, src=src, created=created, rules=self._rules
             )
             if payloads:
-                blobs.keep(self._ops, self._place, uid, payloads)
+                blobs.keep(self._system, self._place, uid, payloads)
             writer.install(successor)
             return True
 
     # ---- fork
 
-    def share(self, goal: Place, *, uid: str, unit: Transaction) -> Root:
-        """Let the fork `uid` of another session keep this one's past up to record `unit.reach`.
+    def share(self, goal: SessionPaths, *, uid: str, transaction: Transaction) -> Root:
+        """Let the fork `uid` of another session keep this one's past up to record `transaction.reach`.
 
         Raises SessionNotFound if there is no session, Conflict if there is no such record to fork at.
         """
@@ -79,8 +79,8 @@ class Log:
             if not is_there or not writer.holds_session:
                 raise SessionNotFound(f"there is no active session {key!r} to fork")
             writer.sync()
-            writer.bring_back(unit)
-            at = writer.n if unit.reach is None else unit.reach
+            writer.bring_back(transaction)
+            at = writer.n if transaction.reach is None else transaction.reach
             record = writer.find(at)
             if record is None or (record.tx is not None and at != record.tx[0] + record.tx[1] - 1):
                 raise Conflict(f"session {key!r} has no record {at} to fork at, or it is inside a group")
@@ -89,23 +89,23 @@ class Log:
             self._share_files(goal, uid, levels)
             return Root(key, writer.uid, at, record.st, levels, writer.has_holes)
 
-    def _share_files(self, goal: Place, uid: str, levels: tuple[Level, ...]) -> None:
+    def _share_files(self, goal: SessionPaths, uid: str, levels: tuple[Level, ...]) -> None:
         """Link this log, those below it, what was moved out of them, and the large payloads to the names of a fork."""
-        ops, place, own = self._ops, self._place, self.writer.uid
+        system, place, own = self._system, self._place, self.writer.uid
         folder = os.path.dirname(goal.base(uid, 0))
-        make_folder(ops, folder)
+        make_folder(system, folder)
         for depth, level in enumerate(levels):
             log = place.base(own, depth - 1) if depth else place.log
             moved = f"{log}.zst" if depth else place.cold(own)
-            share(ops, log, goal.base(uid, depth), level.log)
+            share(system, log, goal.base(uid, depth), level.log)
             if level.cold:
-                share(ops, moved, f"{goal.base(uid, depth)}.zst", level.cold)
-        settle_names(ops, folder)
-        payloads = list(blobs.links(ops, place, own))
+                share(system, moved, f"{goal.base(uid, depth)}.zst", level.cold)
+        settle_names(system, folder)
+        payloads = list(blobs.links(system, place, own))
         for name, path in payloads:
-            share(ops, path, goal.blob(uid, name), ops.stat(path).st_size)
+            share(system, path, goal.blob(uid, name), system.stat(path).st_size)
         if payloads:
-            settle_names(ops, goal.blobs)
+            settle_names(system, goal.blobs)
 
     def grow_from(self, root: Root, *, uid: str) -> None:
         """Become a fork; only with the key's lock, under which its uid was chosen.
@@ -153,7 +153,7 @@ class Log:
             before = compaction.Extent(header.cold, header.moved if header.cold else 0)
             lines = rewrite.dead_lines(survey, wanted, header)
             path = self._place.cold(writer.uid)
-            extent = compaction.append(self._ops, path, before, lines, is_at_hand=survey.holds)
+            extent = compaction.append(self._system, path, before, lines, is_at_hand=survey.holds)
 
             # 6. Then the log, without what was moved.
             header = rewrite.renew_header(header, extent, high=writer.n, kept=len(wanted))
@@ -197,20 +197,20 @@ class Log:
             if not is_there or (writer.uid != uid and not create):
                 return None
             writer.settle()
-            known = entries(self._ops, self._place, uid)
+            known = entries(self._system, self._place, uid)
             left = [entry for entry in known if entry.n in numbers and not entry.settled]
             operations = self._find_missing(uid, left)
             last = 0
             if operations:
-                ticket = PendingCommit(Transaction(operations=operations))
-                writer.append([ticket])
-                if ticket.error is not None:
-                    raise ticket.error
-                last = ticket.number or 0
+                commit = PendingCommit(Transaction(operations=operations))
+                writer.append([commit])
+                if commit.error is not None:
+                    raise commit.error
+                last = commit.number or 0
             elif create and not writer.holds_session and not writer.is_emptied:
                 writer.remove()
             try:
-                settle(self._ops, self._place, uid, [entry.n for entry in left], "restored")
+                settle(self._system, self._place, uid, [entry.n for entry in left], "restored")
             except OSError as error:
                 if not operations or not is_from_system(error):
                     raise
@@ -228,7 +228,7 @@ class Log:
         for record, line in (pair for aside in asides for pair in aside.records()):
             name = (record.n, f"{crc32(line):08x}")
             if record.blobs is not None:
-                record = blobs.whole(record, partial(blobs.read, self._ops, self._place, uid))  # noqa: PLW2901
+                record = blobs.whole(record, partial(blobs.read, self._system, self._place, uid))  # noqa: PLW2901
             found.setdefault(name, Restore(record, (uid, *name)))
         # Without what the log has.
         pieces = ((piece.record, piece.raw) for piece in self.writer.view().pieces()) if found else ()
@@ -242,45 +242,45 @@ class Log:
 
     def archive(self) -> bool:
         """Move the log to the archive under its uid; False if there is none."""
-        writer, ops = self.writer, self._ops
+        writer, system = self.writer, self._system
         with writer.hold(create=False) as is_there:
             if not is_there or not writer.holds_session:
                 return False
             writer.sync()
             goal = self._place._replace(archived=writer.uid)
-            make_folder(ops, goal.folder)
+            make_folder(system, goal.folder)
             self._leave_mark(goal)
             # A crash in an earlier move may have left it under both names, and then rename would do nothing. What else
             # may have that name is an older copy of this very generation. As soon as its own name is free another
             # process may take it, so nothing may be done to that afterwards.
             try:
-                there = ops.stat(goal.log)
+                there = system.stat(goal.log)
                 has_both = (there.st_dev, there.st_ino) == writer.inode
             except FileNotFoundError:
                 has_both = False
             if has_both:
-                ops.unlink(self._place.log)
+                system.unlink(self._place.log)
             else:
-                ops.rename(self._place.log, goal.log)
+                system.rename(self._place.log, goal.log)
             # A reader that took the mark before the log had that name has found nothing under it.
             self._leave_mark(goal)
             with self._doubt_errors("archiving"):
                 writer.let_go()
-                settle_names(ops, goal.folder)
-                settle_names(ops, self._place.folder)
+                settle_names(system, goal.folder)
+                settle_names(system, self._place.folder)
             return True
 
-    def unarchive(self, goal: Place) -> None:
+    def unarchive(self, goal: SessionPaths) -> None:
         """Give an archived log its active name again; raises if that name is taken."""
         with self.writer.hold(create=False) as is_there:
             if is_there:
                 self._leave_mark(goal)
-                self._ops.link(self._place.log, goal.log)
+                self._system.link(self._place.log, goal.log)
                 self._leave_mark(goal)
                 with self._doubt_errors("unarchiving"):
-                    settle_names(self._ops, goal.folder)
-                    self._ops.unlink(self._place.log)
-                    settle_names(self._ops, self._place.folder)
+                    settle_names(self._system, goal.folder)
+                    self._system.unlink(self._place.log)
+                    settle_names(self._system, self._place.folder)
         self.writer.let_go()
 
     def take_in(self) -> None:
@@ -292,12 +292,12 @@ class Log:
         if not self._place.plain:
             return
         with self.writer.hold(create=False) as is_there:
-            is_younger = is_there and archive_second(self._ops, self._place, self.writer.uid, self._marks)
+            is_younger = is_there and archive_second(self._system, self._place, self.writer.uid, self._marks)
         if is_younger and (self.archive() or self.make_way()):
             # Opening it gives it the name that is free now.
             self.exists()
 
-    def _leave_mark(self, goal: Place) -> None:
+    def _leave_mark(self, goal: SessionPaths) -> None:
         """Say that the log is about to get another name, too."""
         if self._marks is not None:
             self._marks.leave(goal.path)
@@ -345,7 +345,7 @@ class Log:
                         # No room even for that. The log goes last, so a crash leaves a session to be deleted again.
                         logger.warning("a session is being deleted without a deletion record")
                 with self._doubt_errors("deleting"):
-                    erase_rest(self._ops, self._place, upto=ALL)
+                    erase_rest(self._system, self._place, upto=ALL)
                     # Also without a log: a creation that was cut short before it may have left something beside it.
                     writer.remove()
         finally:

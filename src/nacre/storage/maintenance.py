@@ -15,15 +15,15 @@ from nacre.entries import DiskUsage, GenerationInfo, Leftover, View, parse_time
 from nacre.errors import InvalidKey, StoreError
 from nacre.storage.blobs import unused
 from nacre.storage.file_names import key_of, stem, stem_of_log
-from nacre.storage.paths import Place, settle_names
+from nacre.storage.paths import SessionPaths, settle_names
 from nacre.storage.plain_names import path_now
 from nacre.storage.reader import reading
 from nacre.storage.recovery import Survey
-from nacre.storage.system import Ops, is_from_system
+from nacre.storage.system import System, is_from_system
 from nacre.storage.view import LogView
 
 if TYPE_CHECKING:
-    from nacre.storage.file_store import Files
+    from nacre.storage.file_store import FileStore
 
 FOLDERS = ("sessions", "archive", "cold", "quarantine", "base", "blobs", "trash")
 _OF_SESSIONS = ("sessions", "archive", "cold", "quarantine")
@@ -50,10 +50,10 @@ def describing(what: str) -> Iterator[None]:
         raise StoreError(f"{what}: {error}") from error
 
 
-def listed(ops: Ops, folder: str) -> list[str]:
+def listed(system: System, folder: str) -> list[str]:
     """The names in a folder; none if there is no folder."""
     try:
-        return ops.listdir(folder)
+        return system.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
 
@@ -61,52 +61,52 @@ def listed(ops: Ops, folder: str) -> list[str]:
 # ---- whose a file is
 
 
-def key_of_log(ops: Ops, path: str, name: str) -> str | None:
+def key_of_log(system: System, path: str, name: str) -> str | None:
     """The key of the log of a session, as its first line or else its name tells; None if that is another session's."""
     try:
-        line = _beginning(ops, path, _LONGEST_HEADER).partition(b"\n")[0]
+        line = _beginning(system, path, _LONGEST_HEADER).partition(b"\n")[0]
         key = msgspec.json.decode(line, type=_Header).sid or key_of(name)
         return key if key is not None and stem(key) == name else None
     except (OSError, ValueError, msgspec.DecodeError, RecursionError, InvalidKey):
         return key_of(name)
 
 
-def key_of_file(ops: Ops, path: str) -> str | None:
+def key_of_file(system: System, path: str) -> str | None:
     """The key of the session that a log in one of the folders of a store is of; None if it does not tell."""
-    return key_of_log(ops, path, Place.of_file("", os.path.basename(path)).name)
+    return key_of_log(system, path, SessionPaths.of_file("", os.path.basename(path)).name)
 
 
-def is_strange(ops: Ops, path: str) -> bool:
+def is_strange(system: System, path: str) -> bool:
     """Tell whether a file does not begin as our logs do, not even with a log's beginning that was torn."""
-    beginning = _beginning(ops, path, len(_ANY_LOG))
+    beginning = _beginning(system, path, len(_ANY_LOG))
     # A power cut may leave a file that is empty or all zeros: that was one of ours.
     return not _ANY_LOG.startswith(beginning) and any(beginning)
 
 
-def has_other_logs(ops: Ops, root: str, keys: Iterable[str]) -> bool:
+def has_other_logs(system: System, root: str, keys: Iterable[str]) -> bool:
     """Tell whether there are logs of other sessions than these."""
     names = set(map(stem, keys))
-    files = (file for folder in ("sessions", "archive") for file in listed(ops, f"{root}/{folder}"))
-    return any(file.endswith(".jsonl") and Place.of_file(root, file).name not in names for file in files)
+    files = (file for folder in ("sessions", "archive") for file in listed(system, f"{root}/{folder}"))
+    return any(file.endswith(".jsonl") and SessionPaths.of_file(root, file).name not in names for file in files)
 
 
-def _beginning(ops: Ops, path: str, size: int) -> bytes:
-    fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+def _beginning(system: System, path: str, size: int) -> bytes:
+    fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        return ops.pread(fd, size, 0)
+        return system.pread(fd, size, 0)
     finally:
-        ops.close(fd)
+        system.close(fd)
 
 
 # ---- how large it is
 
 
-def generation(files: Files, key: str, uid: str, *, is_pinned: Callable[[View], bool]) -> GenerationInfo | None:
+def generation(files: FileStore, key: str, uid: str, *, is_pinned: Callable[[View], bool]) -> GenerationInfo | None:
     """The active generation of a session, or an archived one; None if it is not there."""
-    ops, place = files.ops, Place.of(files.location, key, uid)
-    path = path_now(ops, place)
-    changed = ops.stat(path).st_ctime if path else 0.0
-    with reading(ops, place) as found:
+    system, place = files.system, SessionPaths.of(files.location, key, uid)
+    path = path_now(system, place)
+    changed = system.stat(path).st_ctime if path else 0.0
+    with reading(system, place) as found:
         if found.view is None:
             return None
         return GenerationInfo(
@@ -119,13 +119,13 @@ def generation(files: Files, key: str, uid: str, *, is_pinned: Callable[[View], 
         )
 
 
-def measure(ops: Ops, root: str, keys: Iterable[str]) -> DiskUsage:
+def measure(system: System, root: str, keys: Iterable[str]) -> DiskUsage:
     """How much room each folder takes, and each of some sessions; a file with several names counts once."""
     sessions = {stem(key): (key, 0) for key in keys}
     folders = dict.fromkeys(FOLDERS, 0)
     seen: set[tuple[int, int]] = set()
     for folder in FOLDERS:
-        for path, found in _walk(ops, f"{root}/{folder}"):
+        for path, found in _walk(system, f"{root}/{folder}"):
             if (found.st_dev, found.st_ino) in seen:
                 continue
             if found.st_nlink > 1:
@@ -139,29 +139,29 @@ def measure(ops: Ops, root: str, keys: Iterable[str]) -> DiskUsage:
     return DiskUsage(folders=folders, sessions=dict(sessions.values()))
 
 
-def _walk(ops: Ops, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+def _walk(system: System, folder: str) -> Iterator[tuple[str, os.stat_result]]:
     """The paths of the files in a folder and below it."""
-    for name in listed(ops, folder):
+    for name in listed(system, folder):
         path = f"{folder}/{name}"
         with suppress(FileNotFoundError):
-            found = ops.stat(path)
+            found = system.stat(path)
             if modes.S_ISDIR(found.st_mode):
-                yield from _walk(ops, path)
+                yield from _walk(system, path)
             elif modes.S_ISREG(found.st_mode):
                 yield path, found
 
 
-def size_of_file(ops: Ops, path: str) -> int:
+def size_of_file(system: System, path: str) -> int:
     """Bytes of a file; 0 if there is none."""
     try:
-        return ops.stat(path).st_size
+        return system.stat(path).st_size
     except FileNotFoundError:
         return 0
 
 
-def log_size(ops: Ops, root: str, key: str) -> int:
+def log_size(system: System, root: str, key: str) -> int:
     """Bytes of the active log of a session; 0 if there is none."""
-    return size_of_file(ops, Place.of(root, key).log)
+    return size_of_file(system, SessionPaths.of(root, key).log)
 
 
 def size_of(view: View, numbers: set[int]) -> int:
@@ -172,28 +172,28 @@ def size_of(view: View, numbers: set[int]) -> int:
 # ---- what is left over
 
 
-def leftovers(ops: Ops, root: str) -> Iterator[Leftover]:
+def leftovers(system: System, root: str) -> Iterator[Leftover]:
     """Rewrites of logs whose writer was killed, long enough ago that nobody is at it still, and unused payloads."""
-    for path in unused(ops, root):
-        yield Leftover(path=path, bytes=size_of_file(ops, path), reason="a payload that no session uses")
+    for path in unused(system, root):
+        yield Leftover(path=path, bytes=size_of_file(system, path), reason="a payload that no session uses")
     for folder in ("sessions", "archive", "blobs"):
-        for path, found in sorted(_walk(ops, f"{root}/{folder}")):
+        for path, found in sorted(_walk(system, f"{root}/{folder}")):
             is_ours = path.endswith(".tmp") and os.path.dirname(path) == f"{root}/{folder}"
-            if is_ours and found.st_mtime < ops.now() - _OLD:
+            if is_ours and found.st_mtime < system.now() - _OLD:
                 yield Leftover(path=path, bytes=found.st_size, reason="left by a writer that was killed")
 
 
-def remove(ops: Ops, path: str) -> bool:
+def remove(system: System, path: str) -> bool:
     """Remove a leftover unless somebody holds it: a writer locks it from the moment it is made."""
     try:
-        fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
     try:
-        if not ops.flock(fd, wait=False) or ops.fstat(fd).st_ino != ops.stat(path).st_ino:
+        if not system.flock(fd, wait=False) or system.fstat(fd).st_ino != system.stat(path).st_ino:
             return False
-        ops.unlink(path)
-        settle_names(ops, os.path.dirname(path))
+        system.unlink(path)
+        settle_names(system, os.path.dirname(path))
     finally:
-        ops.close(fd)
+        system.close(fd)
     return True

@@ -31,7 +31,7 @@ from nacre.storage.idempotency import Ids, Seen
 from nacre.storage.paths import new_uid
 from nacre.storage.protocol import Generation, Hold, Listed, Status
 from nacre.storage.recovery import Header
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from nacre.storage.transaction import Batch, PendingCommit
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class _Life:
     is_archived = False
     is_newest = True
 
-    def __init__(self, key: str, ops: Ops, earlier: _Life | None) -> None:
+    def __init__(self, key: str, system: System, earlier: _Life | None) -> None:
         self.key = key
-        self._ops = ops
+        self._system = system
         self._earlier = earlier
         self._lines: list[bytes] = []
         self.staged: Sequence[Record] = ()
@@ -92,9 +92,9 @@ class _Life:
         record = self.find(at)
         if record is None or (record.tx is not None and at != record.tx[0] + record.tx[1] - 1):
             raise Conflict(f"session {self.key!r} has no record {at} to fork at, or it is inside a group")
-        copy = _Life(key, self._ops, earlier)
+        copy = _Life(key, self._system, earlier)
         root = Root(self.key, self.uid, at, record.st, ())
-        new = start_fork(root, key=key, uid=copy.next_uid(), ts=timestamp(self._ops.now()))
+        new = start_fork(root, key=key, uid=copy.next_uid(), ts=timestamp(self._system.now()))
         copy._lines = [*self._lines[:at], new.header.raw]
         copy._payloads = dict(self._payloads)
         copy.header, copy.n, copy.state, copy.updated = new.header, new.n, new.state, new.header.created
@@ -106,7 +106,7 @@ class _Life:
         return self._ids.window(self, earlier.window if earlier is not None else dict)
 
     def next_uid(self) -> str:
-        return new_uid(self._ops, after=[self._earlier.uid] if self._earlier is not None else [])
+        return new_uid(self._system, after=[self._earlier.uid] if self._earlier is not None else [])
 
     def take(self, batch: Batch) -> None:
         """Store a batch; if it is interrupted before the number is set, nothing was stored."""
@@ -137,7 +137,7 @@ class _NoHold:
         """Nobody waits for it."""
 
 
-class Transient:
+class MemoryStore:
     """Every session of one process, in RAM."""
 
     location = ":memory:"
@@ -145,7 +145,7 @@ class Transient:
 
     def __init__(self, *, rules: Rules) -> None:
         self._rules = rules
-        self._ops = Ops()
+        self._system = System()
         self._lock = RLock()
         self._written = Condition(self._lock)
         self._active: dict[str, _Life] = {}
@@ -153,7 +153,7 @@ class Transient:
         self._closed = False
         self._is_writing = False
 
-    def run(self, key: str, unit: Transaction) -> int:
+    def run(self, key: str, transaction: Transaction) -> int:
         stem(key)
         with self._lock:
             if self._closed:
@@ -163,16 +163,16 @@ class Transient:
                 raise Nested("nothing was done: this thread is in the middle of another write")
             try:
                 self._is_writing = True
-                return self._run(key, unit)
+                return self._run(key, transaction)
             finally:
                 self._is_writing = False
                 self._written.notify_all()
 
-    def _run(self, key: str, unit: Transaction) -> int:
-        life = self._active.get(key) or _Life(key, self._ops, self._newest_archived(key))
+    def _run(self, key: str, transaction: Transaction) -> int:
+        life = self._active.get(key) or _Life(key, self._system, self._newest_archived(key))
         try:
-            batch = Batch(life, rules=self._rules, now=self._ops.now())
-            number = batch.add(unit)
+            batch = Batch(life, rules=self._rules, now=self._system.now())
+            number = batch.add(transaction)
         finally:
             # What was not stored must not be seen.
             life.staged = ()
@@ -186,15 +186,15 @@ class Transient:
             earlier.is_newest = False
         self._active[key] = life
 
-    def submit(self, key: str, unit: Transaction) -> Pending:
-        pending, ticket = Pending(), PendingCommit(unit)
+    def submit(self, key: str, transaction: Transaction) -> Pending:
+        pending, commit = Pending(), PendingCommit(transaction)
         try:
-            ticket.number = self.run(key, unit)
+            commit.number = self.run(key, transaction)
         except Nested:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told when it asks
-            ticket.error = error
-        pending.resolve(ticket, None)
+            commit.error = error
+        pending.resolve(commit, None)
         return pending
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
@@ -266,7 +266,7 @@ class Transient:
                 life = self._active[key] = archived.pop()
                 life.is_archived = False
 
-    def fork(self, key: str, new_key: str, unit: Transaction) -> None:
+    def fork(self, key: str, new_key: str, transaction: Transaction) -> None:
         stem(key)
         stem(new_key)
         with self._lock:
@@ -275,7 +275,7 @@ class Transient:
                 raise SessionNotFound(f"there is no active session {key!r} to fork")
             if new_key in self._active:
                 raise Conflict(f"session {new_key!r} exists already; fork under another key")
-            at = life.n if unit.reach is None else unit.reach
+            at = life.n if transaction.reach is None else transaction.reach
             self._begin(new_key, life.fork(new_key, at, self._newest_archived(new_key)))
 
     def delete(self, key: str) -> None:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from nacre.errors import LogDamaged
 from nacre.storage.file_names import log_stem, stem, stem_of_log
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 _UID = re.compile(r"[0-9a-f]{32}\Z")
 _LAST_UID = "f" * 32
@@ -22,7 +22,7 @@ _SETTLED = 2_000_000_000
 """Nanoseconds after which the time of a folder tells of every change; clocks of file systems tick slowly."""
 
 
-class Place(NamedTuple):
+class SessionPaths(NamedTuple):
     """The paths of one session in one store."""
 
     root: str
@@ -31,12 +31,12 @@ class Place(NamedTuple):
     archived: str = ""
 
     @classmethod
-    def of(cls, root: str, key: str, archived: str = "") -> Place:
+    def of(cls, root: str, key: str, archived: str = "") -> SessionPaths:
         """The active session of a key, or its archived generation of that uid."""
         return cls(root, key, stem(key), archived)
 
     @classmethod
-    def of_file(cls, root: str, file: str) -> Place:
+    def of_file(cls, root: str, file: str) -> SessionPaths:
         """The session of a log that was met by its name in `sessions` or in `archive`; its key is in its header."""
         name, _, uid = file.removesuffix(".jsonl").partition(".")
         return cls(root, "", name if uid else stem_of_log(name), uid)
@@ -103,59 +103,59 @@ class Place(NamedTuple):
 # ---- files
 
 
-def open_log(ops: Ops, path: str, flags: int) -> tuple[int, os.stat_result]:
+def open_log(system: System, path: str, flags: int) -> tuple[int, os.stat_result]:
     """Open a log, which must be a regular file of this user; raises LogDamaged for a link, a pipe or another's file."""
     try:
         # Without O_NONBLOCK the open of a pipe would wait for its other end.
-        fd = ops.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        fd = system.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:
         with suppress(OSError):
-            if modes.S_ISLNK(ops.stat(path).st_mode):
+            if modes.S_ISLNK(system.stat(path).st_mode):
                 raise LogDamaged(f"{path} is a symbolic link; it was not changed") from error
         raise
     try:
-        found = ops.fstat(fd)
+        found = system.fstat(fd)
     except BaseException:
-        ops.close(fd)
+        system.close(fd)
         raise
     if modes.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
         return fd, found
-    ops.close(fd)
+    system.close(fd)
     raise LogDamaged(f"{path} is not a regular file of this user; it was not changed")
 
 
-def write_all(ops: Ops, fd: int, data: bytes) -> None:
+def write_all(system: System, fd: int, data: bytes) -> None:
     """Write until nothing is left; the kernel may take less than it is given."""
-    taken = ops.write(fd, data)
+    taken = system.write(fd, data)
     while taken < len(data):
-        more = ops.write(fd, data[taken:])
+        more = system.write(fd, data[taken:])
         if more <= 0:
             raise OSError(errno.EIO, f"write took {more} of {len(data) - taken} bytes")
         taken += more
 
 
-def unlink_if_there(ops: Ops, path: str) -> None:
+def unlink_if_there(system: System, path: str) -> None:
     with suppress(FileNotFoundError):
-        ops.unlink(path)
+        system.unlink(path)
 
 
-def is_being_born(ops: Ops, place: Place) -> bool:
+def is_being_born(system: System, place: SessionPaths) -> bool:
     """Tell whether a log without a byte is one whose creation has not finished."""
     try:
-        ops.stat(place.birth)
+        system.stat(place.birth)
     except FileNotFoundError:
         return False
     return True
 
 
-def is_emptied(ops: Ops, place: Place) -> bool:
+def is_emptied(system: System, place: SessionPaths) -> bool:
     """Tell whether a log has lost everything; one that is being created has nothing yet."""
     try:
         return not (
-            ops.stat(place.log).st_size
-            or is_being_born(ops, place)
+            system.stat(place.log).st_size
+            or is_being_born(system, place)
             # Its creation may have finished in between.
-            or ops.stat(place.log).st_size
+            or system.stat(place.log).st_size
         )
     except OSError:
         return False
@@ -172,53 +172,53 @@ class FolderState(NamedTuple):
 
 
 # By folder: its state, and the hashes of what the names in it begin with, up to the first dot.
-_seen: WeakKeyDictionary[Ops, dict[str, tuple[FolderState, frozenset[int]]]] = WeakKeyDictionary()
+_seen: WeakKeyDictionary[System, dict[str, tuple[FolderState, frozenset[int]]]] = WeakKeyDictionary()
 
 
-def folder_state(ops: Ops, folder: str) -> FolderState | None:
+def folder_state(system: System, folder: str) -> FolderState | None:
     """What changes when a folder does; None if it changed so recently that it may change again unnoticed."""
-    found = ops.stat(folder)
-    is_settled = found.st_mtime_ns < ops.now() * 1e9 - _SETTLED
+    found = system.stat(folder)
+    is_settled = found.st_mtime_ns < system.now() * 1e9 - _SETTLED
     return FolderState(found.st_ino, found.st_mtime_ns) if is_settled else None
 
 
-def may_hold(ops: Ops, folder: str, stem: str) -> bool:
+def may_hold(system: System, folder: str, stem: str) -> bool:
     """Tell whether a folder may hold a file whose name begins with a stem and a dot; raises OSError.
 
     A folder that has not changed is not listed again.
     """
-    now = folder_state(ops, folder)
+    now = folder_state(system, folder)
     if now is None:
         return True
-    known = _seen.setdefault(ops, {})
+    known = _seen.setdefault(system, {})
     if folder not in known or known[folder][0] != now:
-        known[folder] = (now, frozenset(hash(name.partition(".")[0]) for name in ops.listdir(folder)))
+        known[folder] = (now, frozenset(hash(name.partition(".")[0]) for name in system.listdir(folder)))
     return hash(stem) in known[folder][1]
 
 
-def uids_in(ops: Ops, folder: str, name: str) -> list[str]:
+def uids_in(system: System, folder: str, name: str) -> list[str]:
     """The generations of a session that have a file in a folder, oldest first."""
     try:
-        files = ops.listdir(folder) if may_hold(ops, folder, name) else []
+        files = system.listdir(folder) if may_hold(system, folder, name) else []
     except FileNotFoundError:
         return []
     found = (file.removeprefix(f"{name}.").split(".")[0] for file in files if file.startswith(f"{name}."))
     return sorted({uid for uid in found if _UID.match(uid)})
 
 
-def put_away(ops: Ops, place: Place) -> frozenset[str]:
+def put_away(system: System, place: SessionPaths) -> frozenset[str]:
     """The generations of a session that are archived or in the trash."""
     folders = (f"{place.root}/{folder}" for folder in ("archive", "trash"))
-    return frozenset(uid for folder in folders for uid in uids_in(ops, folder, place.name))
+    return frozenset(uid for folder in folders for uid in uids_in(system, folder, place.name))
 
 
-def new_uid(ops: Ops, *, after: Iterable[str] = ()) -> str:
+def new_uid(system: System, *, after: Iterable[str] = ()) -> str:
     """Return a random name for a generation that sorts by the time it was made, and after those given.
 
     Clocks may go backwards, or be before 1970 or beyond what 14 digits hold.
     """
-    micros = min(max(0, int(ops.now() * 1_000_000)), _MOST_MICROS)
-    uid = f"{micros:014x}{ops.random(9).hex()}"
+    micros = min(max(0, int(system.now() * 1_000_000)), _MOST_MICROS)
+    uid = f"{micros:014x}{system.random(9).hex()}"
     newest = max(after, default="")
     if uid > newest:
         return uid
@@ -227,20 +227,20 @@ def new_uid(ops: Ops, *, after: Iterable[str] = ()) -> str:
     return f"{int(newest, 16) + 1:032x}"
 
 
-def make_folder(ops: Ops, path: str) -> None:
+def make_folder(system: System, path: str) -> None:
     """Create a private directory, unless it is there, and flush its name: its creator may have been killed."""
     try:
-        ops.mkdir(path, 0o700)
+        system.mkdir(path, 0o700)
     except FileExistsError:
-        if not modes.S_ISDIR(ops.stat(path).st_mode):
+        if not modes.S_ISDIR(system.stat(path).st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", path) from None
-    settle_names(ops, os.path.dirname(path))
+    settle_names(system, os.path.dirname(path))
 
 
-def settle_names(ops: Ops, folder: str) -> None:
+def settle_names(system: System, folder: str) -> None:
     """Make the names in a directory survive a power cut."""
-    fd = ops.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    fd = system.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        ops.fsync(fd)
+        system.fsync(fd)
     finally:
-        ops.close(fd)
+        system.close(fd)

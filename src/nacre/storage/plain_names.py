@@ -18,9 +18,9 @@ from typing import Literal, NamedTuple
 from nacre.errors import LogDamaged, SessionBusy
 from nacre.storage.change_marks import Marks
 from nacre.storage.lines import Lines
-from nacre.storage.paths import Place, make_folder, open_log, settle_names, unlink_if_there
+from nacre.storage.paths import SessionPaths, make_folder, open_log, settle_names, unlink_if_there
 from nacre.storage.recovery import glance
-from nacre.storage.system import Ops, let_go
+from nacre.storage.system import System, let_go
 
 _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
@@ -33,150 +33,150 @@ class _Plain(NamedTuple):
     uid: str
 
 
-def open_to_read(ops: Ops, place: Place) -> tuple[int, os.stat_result]:
+def open_to_read(system: System, place: SessionPaths) -> tuple[int, os.stat_result]:
     """Open a log under its name of today, else under its plain one; raises FileNotFoundError if there is none."""
     try:
-        return open_log(ops, place.log, os.O_RDONLY)
+        return open_log(system, place.log, os.O_RDONLY)
     except FileNotFoundError:
         if not place.plain:
             raise
-    opened = _open_plain(ops, place)
+    opened = _open_plain(system, place)
     # If it was not there it may just have been renamed.
-    return (opened.fd, opened.stat) if opened is not None else open_log(ops, place.log, os.O_RDONLY)
+    return (opened.fd, opened.stat) if opened is not None else open_log(system, place.log, os.O_RDONLY)
 
 
-def rename_plain(ops: Ops, *places: Place, wait: bool = True) -> None:
+def rename_plain(system: System, *places: SessionPaths, wait: bool = True) -> None:
     """Give logs that have the plain name their name of today, where that is free; all are in one folder.
 
     Raises SessionBusy if one is locked and `wait` is false.
     """
     locked: list[int] = []
-    linked: list[Place] = []
+    linked: list[SessionPaths] = []
     try:
         for place in places:
-            opened = _open_plain(ops, place)
+            opened = _open_plain(system, place)
             if opened is None:
                 continue
             locked.append(opened.fd)
-            if not ops.flock(opened.fd, wait=wait):
+            if not system.flock(opened.fd, wait=wait):
                 raise SessionBusy(f"session {place.key!r} is being written by another process")
-            if _names(ops, place.plain, opened.stat) and _link(ops, place, opened.stat):
+            if _names(system, place.plain, opened.stat) and _link(system, place, opened.stat):
                 linked.append(place)
         if linked:
-            settle_names(ops, linked[0].folder)
+            settle_names(system, linked[0].folder)
             for place in linked:
-                unlink_if_there(ops, place.plain)
-            settle_names(ops, linked[0].folder)
+                unlink_if_there(system, place.plain)
+            settle_names(system, linked[0].folder)
     finally:
         for fd in locked:
-            let_go(ops, fd)
+            let_go(system, fd)
 
 
-def drop_plain_name(ops: Ops, place: Place, log: os.stat_result) -> None:
+def drop_plain_name(system: System, place: SessionPaths, log: os.stat_result) -> None:
     """Take the plain name off a log that has its name of today too, because a rename was cut short; under its lock."""
-    if place.plain and _names(ops, place.plain, log):
-        settle_names(ops, place.folder)
-        ops.unlink(place.plain)
-        settle_names(ops, place.folder)
+    if place.plain and _names(system, place.plain, log):
+        settle_names(system, place.folder)
+        system.unlink(place.plain)
+        settle_names(system, place.folder)
 
 
-def is_named(ops: Ops, place: Place, log: os.stat_result) -> bool:
+def is_named(system: System, place: SessionPaths, log: os.stat_result) -> bool:
     """Tell whether an open log still has one of its names."""
-    return _names(ops, place.log, log) or bool(place.plain and _names(ops, place.plain, log))
+    return _names(system, place.log, log) or bool(place.plain and _names(system, place.plain, log))
 
 
-def archive_second(ops: Ops, place: Place, uid: str, marks: Marks | None) -> bool:
+def archive_second(system: System, place: SessionPaths, uid: str, marks: Marks | None) -> bool:
     """Archive a second log, which has the plain name, if it is older than the active one, whose uid is given.
 
     Returns True if it is younger. One that has lost its uid, or has the same, stays where it is.
     """
-    opened = _open_plain(ops, place)
+    opened = _open_plain(system, place)
     if opened is None:
         return False
     try:
-        ops.flock(opened.fd, wait=True)
-        if opened.uid >= uid or not opened.uid or not _names(ops, place.plain, opened.stat):
+        system.flock(opened.fd, wait=True)
+        if opened.uid >= uid or not opened.uid or not _names(system, place.plain, opened.stat):
             return opened.uid > uid
         goal = place._replace(archived=opened.uid)
-        make_folder(ops, goal.folder)
-        if _names(ops, goal.log, opened.stat):
+        make_folder(system, goal.folder)
+        if _names(system, goal.log, opened.stat):
             # An unarchiving that was cut short left it under both names, and then rename would do nothing.
-            ops.unlink(place.plain)
+            system.unlink(place.plain)
         else:
-            ops.rename(place.plain, goal.log)
+            system.rename(place.plain, goal.log)
         if marks is not None:
             marks.leave(place.plain[len(place.root) + 1 :])
             marks.leave(goal.path)
-        settle_names(ops, goal.folder)
-        settle_names(ops, place.folder)
+        settle_names(system, goal.folder)
+        settle_names(system, place.folder)
     finally:
-        let_go(ops, opened.fd)
+        let_go(system, opened.fd)
     return False
 
 
-def path_now(ops: Ops, place: Place) -> str:
+def path_now(system: System, place: SessionPaths) -> str:
     """The path that the log of a session has now; "" if there is none."""
-    if _is_there(ops, place.log):
+    if _is_there(system, place.log):
         return place.log
-    opened = _open_plain(ops, place) if place.plain else None
+    opened = _open_plain(system, place) if place.plain else None
     if opened is None:
         return ""
-    ops.close(opened.fd)
+    system.close(opened.fd)
     return place.plain
 
 
-def beside(ops: Ops, place: Place) -> Literal["", "second", "stranger"]:
+def beside(system: System, place: SessionPaths) -> Literal["", "second", "stranger"]:
     """What has the plain name of a session beside its log: a second log, or a file that is none of ours."""
-    if not place.plain or not _is_there(ops, place.plain):
+    if not place.plain or not _is_there(system, place.plain):
         return ""
-    opened = _open_plain(ops, place)
+    opened = _open_plain(system, place)
     if opened is None:
         return "stranger"
-    ops.close(opened.fd)
-    return "second" if _is_there(ops, place.log) and not _names(ops, place.log, opened.stat) else ""
+    system.close(opened.fd)
+    return "second" if _is_there(system, place.log) and not _names(system, place.log, opened.stat) else ""
 
 
-def _open_plain(ops: Ops, place: Place) -> _Plain | None:
+def _open_plain(system: System, place: SessionPaths) -> _Plain | None:
     """Open what has the plain name, if that is a log of ours."""
     try:
-        fd, found = open_log(ops, place.plain, os.O_RDONLY)
+        fd, found = open_log(system, place.plain, os.O_RDONLY)
     except (FileNotFoundError, LogDamaged):
         return None
     try:
-        tail = glance(Lines(ops, fd, found.st_size), key=place.key)
+        tail = glance(Lines(system, fd, found.st_size), key=place.key)
     except BaseException:
-        ops.close(fd)
+        system.close(fd)
         raise
     if tail.last is not None:
         return _Plain(fd, found, tail.header.uid)
-    ops.close(fd)
+    system.close(fd)
     return None
 
 
-def _link(ops: Ops, place: Place, log: os.stat_result) -> bool:
+def _link(system: System, place: SessionPaths, log: os.stat_result) -> bool:
     """Give a log its name of today, unless a rename that was cut short has done so; False if another log has it."""
     try:
-        ops.link(place.plain, place.log)
+        system.link(place.plain, place.log)
     except FileExistsError:
-        return _names(ops, place.log, log)
+        return _names(system, place.log, log)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
         # A file system without links; that the name is free was looked at first.
-        ops.rename(place.plain, place.log)
+        system.rename(place.plain, place.log)
     return True
 
 
-def _names(ops: Ops, path: str, log: os.stat_result) -> bool:
+def _names(system: System, path: str, log: os.stat_result) -> bool:
     try:
-        named = ops.stat(path)
+        named = system.stat(path)
     except FileNotFoundError:
         return False
     return (named.st_dev, named.st_ino) == (log.st_dev, log.st_ino)
 
 
-def _is_there(ops: Ops, path: str) -> bool:
+def _is_there(system: System, path: str) -> bool:
     try:
-        return ops.stat(path).st_size > 0
+        return system.stat(path).st_size > 0
     except FileNotFoundError:
         return False

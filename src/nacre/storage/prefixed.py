@@ -31,11 +31,11 @@ class Prefixed:
     def load(self) -> Load | None:
         return self._whole.load
 
-    def run(self, key: str, unit: Transaction) -> int:
-        return self._whole.run(self._own(key), unit)
+    def run(self, key: str, transaction: Transaction) -> int:
+        return self._whole.run(self._own(key), transaction)
 
-    def submit(self, key: str, unit: Transaction) -> Pending:
-        return self._whole.submit(self._own(key), unit)
+    def submit(self, key: str, transaction: Transaction) -> Pending:
+        return self._whole.submit(self._own(key), transaction)
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
         return self._whole.read(key, get) if self._is_own(key) else None
@@ -64,8 +64,8 @@ class Prefixed:
     def move(self, key: str, *, archive: bool) -> None:
         self._whole.move(self._own(key), archive=archive)
 
-    def fork(self, key: str, new_key: str, unit: Transaction) -> None:
-        self._whole.fork(self._own(key), self._own(new_key), unit)
+    def fork(self, key: str, new_key: str, transaction: Transaction) -> None:
+        self._whole.fork(self._own(key), self._own(new_key), transaction)
 
     def delete(self, key: str) -> None:
         self._whole.delete(self._own(key))

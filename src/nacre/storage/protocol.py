@@ -56,11 +56,11 @@ class Store(Protocol):
     def load(self) -> Load | None:
         """How much there is to write, and whether it can be; None where nothing is flushed."""
 
-    def run(self, key: str, unit: Transaction) -> int:
-        """Store a unit; returns the last record's number once it is durable."""
+    def run(self, key: str, transaction: Transaction) -> int:
+        """Store a transaction; returns the last record's number once it is durable."""
 
-    def submit(self, key: str, unit: Transaction) -> Pending:
-        """Store a unit without waiting."""
+    def submit(self, key: str, transaction: Transaction) -> Pending:
+        """Store a transaction without waiting."""
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
         """Read the active session of a key, else its newest archived one; None if there is none.
@@ -96,8 +96,8 @@ class Upkeep(Protocol):
     def move(self, key: str, *, archive: bool) -> None:
         """Archive the active session, or bring the newest archived one back."""
 
-    def fork(self, key: str, new_key: str, unit: Transaction) -> None:
-        """Begin a session that shares another's past, up to the record that the unit reaches back to."""
+    def fork(self, key: str, new_key: str, transaction: Transaction) -> None:
+        """Begin a session that shares another's past, up to the record that the transaction reaches back to."""
 
     def delete(self, key: str) -> None:
         """Erase every trace of a session."""

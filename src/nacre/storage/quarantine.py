@@ -25,8 +25,8 @@ from nacre.entries import Record, timestamp
 from nacre.errors import FormatTooNew
 from nacre.storage.format import escaped, salvage, unseal
 from nacre.storage.lines import Lines, Piece
-from nacre.storage.paths import Place, make_folder, settle_names, uids_in, write_all
-from nacre.storage.system import Ops, let_go
+from nacre.storage.paths import SessionPaths, make_folder, settle_names, uids_in, write_all
+from nacre.storage.system import System, let_go
 
 TORN = "torn"
 """What a write that did not come to its end left: nobody was told that it was stored, so nobody need be told more."""
@@ -111,46 +111,53 @@ _decode = msgspec.json.Decoder(_Note).decode
 
 
 def set_aside(  # noqa: PLR0913 - what there is to say of a piece
-    ops: Ops, place: Place, uid: str, lines: Lines | None, bad: Iterable[Piece], *, reason: str, detail: str = ""
+    system: System,
+    place: SessionPaths,
+    uid: str,
+    lines: Lines | None,
+    bad: Iterable[Piece],
+    *,
+    reason: str,
+    detail: str = "",
 ) -> None:
     """Append pieces of a log to its quarantine file, as one entry, and wait until they are durable.
 
     Nothing is appended if an unsettled entry has the same: its writer was killed before the log was changed.
     """
     folder = f"{place.root}/quarantine"
-    make_folder(ops, folder)
+    make_folder(system, folder)
     parts = list(_parts(lines, bad)) if lines is not None else [(0, b"")]
-    with _appending(ops, place.quarantine(uid), os.O_CREAT) as (fd, known, settled):
+    with _appending(system, place.quarantine(uid), os.O_CREAT) as (fd, known, settled):
         same = {(part.kind, part.detail, part.off, part.data) for part in known if part.n not in settled}
         if not all((reason, detail, start, raw) in same for start, raw in parts):
-            about = _Note(kind=reason, e=_next_number(ops, place), sid=place.key, detail=detail, ts=_now(ops))
+            about = _Note(kind=reason, e=_next_number(system, place), sid=place.key, detail=detail, ts=_now(system))
             for start, raw in parts:
-                write_all(ops, fd, _sealed(_holding(about, start, raw)))
-        ops.fsync(fd)
-    settle_names(ops, folder)
+                write_all(system, fd, _sealed(_holding(about, start, raw)))
+        system.fsync(fd)
+    settle_names(system, folder)
 
 
-def settle(ops: Ops, place: Place, uid: str, numbers: Sequence[int], how: str) -> None:
+def settle(system: System, place: SessionPaths, uid: str, numbers: Sequence[int], how: str) -> None:
     """Note durably that entries are settled; they stay in the file."""
-    with _appending(ops, place.quarantine(uid), 0) as (fd, _, settled):
+    with _appending(system, place.quarantine(uid), 0) as (fd, _, settled):
         left = tuple(n for n in numbers if n not in settled)
         if left:
-            write_all(ops, fd, _sealed(_Note(settled=how, ends=left, ts=_now(ops))))
-        ops.fsync(fd)
+            write_all(system, fd, _sealed(_Note(settled=how, ends=left, ts=_now(system))))
+        system.fsync(fd)
 
 
 @contextmanager
-def _appending(ops: Ops, path: str, flags: int) -> Iterator[tuple[int, list[_Part], dict[int, str]]]:
+def _appending(system: System, path: str, flags: int) -> Iterator[tuple[int, list[_Part], dict[int, str]]]:
     """The file, locked, and what is in it; the next line will have a line of its own, even after a torn one."""
-    fd = ops.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
+    fd = system.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
     try:
-        ops.flock(fd, wait=True)
-        data = _content(ops, fd)
+        system.flock(fd, wait=True)
+        data = _content(system, fd)
         if data and not data.endswith(b"\n"):
-            write_all(ops, fd, b"\n")
+            write_all(system, fd, b"\n")
         yield fd, *_parsed(data)
     finally:
-        let_go(ops, fd)
+        let_go(system, fd)
 
 
 def _parts(lines: Lines, bad: Iterable[Piece]) -> Iterator[tuple[int, bytes]]:
@@ -172,26 +179,28 @@ def _sealed(note: _Note) -> bytes:
     return b'%b,"seal":"%08x"}\n' % (body, crc32(body))
 
 
-def _now(ops: Ops) -> str:
-    return timestamp(ops.now())
+def _now(system: System) -> str:
+    return timestamp(system.now())
 
 
-def _next_number(ops: Ops, place: Place) -> int:
+def _next_number(system: System, place: SessionPaths) -> int:
     """A number that no entry of any generation of the session has."""
-    known = (part.n for uid in uids_in(ops, f"{place.root}/quarantine", place.name) for part in _file(ops, place, uid))
+    known = (
+        part.n for uid in uids_in(system, f"{place.root}/quarantine", place.name) for part in _file(system, place, uid)
+    )
     return max(known, default=0) + 1
 
 
-def _file(ops: Ops, place: Place, uid: str) -> list[_Part]:
-    return _parsed(_read(ops, place.quarantine(uid)))[0]
+def _file(system: System, place: SessionPaths, uid: str) -> list[_Part]:
+    return _parsed(_read(system, place.quarantine(uid)))[0]
 
 
 # ---- reading
 
 
-def entries(ops: Ops, place: Place, uid: str) -> list[Aside]:
+def entries(system: System, place: SessionPaths, uid: str) -> list[Aside]:
     """The entries of one generation, settled ones too, in the order of the file; none if it has no such file."""
-    parts, settled = _parsed(_read(ops, place.quarantine(uid)))
+    parts, settled = _parsed(_read(system, place.quarantine(uid)))
     found: dict[int, list[_Part]] = {}
     for part in parts:
         found.setdefault(part.n, []).append(part)
@@ -213,23 +222,23 @@ def _regions(parts: Sequence[_Part]) -> tuple[bytes, ...]:
     return tuple(b"".join(region) for region in found)
 
 
-def _read(ops: Ops, path: str) -> bytes:
+def _read(system: System, path: str) -> bytes:
     try:
         # A pipe of that name must not make us wait.
-        fd = ops.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return b""
     try:
-        if not modes.S_ISREG(ops.fstat(fd).st_mode):
+        if not modes.S_ISREG(system.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
-        return _content(ops, fd)
+        return _content(system, fd)
     finally:
-        ops.close(fd)
+        system.close(fd)
 
 
-def _content(ops: Ops, fd: int) -> bytes:
-    size = ops.fstat(fd).st_size
-    return Lines(ops, fd, size).read(0, size)
+def _content(system: System, fd: int) -> bytes:
+    size = system.fstat(fd).st_size
+    return Lines(system, fd, size).read(0, size)
 
 
 def _parsed(data: bytes) -> tuple[list[_Part], dict[int, str]]:

@@ -10,9 +10,9 @@ import msgspec
 from nacre.entries import EPOCH, QuarantineEntry, QuarantineRecord, Record, parse_time
 from nacre.errors import StoreError
 from nacre.storage.file_names import key_of, stem
-from nacre.storage.paths import Place
+from nacre.storage.paths import SessionPaths
 from nacre.storage.quarantine import EMPTIED, IN_PLACE, MISSING, ROTTEN, TORN, UNREADABLE, UNSURE, Aside, entries
-from nacre.storage.system import Ops, is_from_system
+from nacre.storage.system import System, is_from_system
 
 _NAME = re.compile(r"([^.]+)\.([0-9a-f]{32})\.jsonl\Z")
 _LONGEST_TEXT = 400
@@ -30,8 +30,8 @@ _REASONS = {
 class Quarantine:
     """The quarantine files of a store; one that has not changed is not read again."""
 
-    def __init__(self, ops: Ops, root: str, key_in: Callable[[Place], str | None]) -> None:
-        self._ops = ops
+    def __init__(self, system: System, root: str, key_in: Callable[[SessionPaths], str | None]) -> None:
+        self._system = system
         self._root = root
         self._key_in = key_in
         self._known: dict[str, tuple[tuple[int, int, int], list[QuarantineEntry]]] = {}
@@ -42,9 +42,9 @@ class Quarantine:
         found = [entry for place in self._places(name) for entry in self._of(place)]
         return sorted(found, key=lambda entry: (entry.key, entry.n, entry.generation))
 
-    def _places(self, name: str | None) -> Iterator[Place]:
+    def _places(self, name: str | None) -> Iterator[SessionPaths]:
         try:
-            files = self._ops.listdir(f"{self._root}/quarantine")
+            files = self._system.listdir(f"{self._root}/quarantine")
         except FileNotFoundError:
             return
         except OSError as error:
@@ -52,15 +52,15 @@ class Quarantine:
         for file in files:
             found = _NAME.match(file)
             if found is not None and name in (None, found[1]):
-                yield Place(self._root, "", found[1], found[2])
+                yield SessionPaths(self._root, "", found[1], found[2])
 
-    def _of(self, place: Place) -> Sequence[QuarantineEntry]:
+    def _of(self, place: SessionPaths) -> Sequence[QuarantineEntry]:
         path = place.quarantine(place.archived)
         try:
-            found = self._ops.stat(path)
+            found = self._system.stat(path)
             state = (found.st_ino, found.st_size, found.st_mtime_ns)
             if path not in self._known or self._known[path][0] != state:
-                asides = entries(self._ops, place, place.archived)
+                asides = entries(self._system, place, place.archived)
                 key = next((aside.key for aside in asides if aside.key), "") or self._key_of(place)
                 self._known[path] = (state, [_entry(aside, key) for aside in asides])
         except FileNotFoundError:
@@ -74,12 +74,12 @@ class Quarantine:
             return [_unreadable(place, self._key_of(place), f"{path} cannot be read: {error}")]
         return self._known[path][1]
 
-    def _key_of(self, place: Place) -> str:
+    def _key_of(self, place: SessionPaths) -> str:
         """The key of a session whose entries do not name it, as those of earlier versions."""
         return key_of(place.name) or self._key_in(place) or self._key_in(place._replace(archived="")) or place.name
 
 
-def _unreadable(place: Place, key: str, reason: str) -> QuarantineEntry:
+def _unreadable(place: SessionPaths, key: str, reason: str) -> QuarantineEntry:
     """An entry for a quarantine file that cannot be read."""
     return QuarantineEntry(
         key=key, n=0, generation=place.archived, ts=EPOCH, kind=UNREADABLE, reason=reason, bytes=0, records=(), text=""

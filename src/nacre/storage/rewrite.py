@@ -19,9 +19,9 @@ from nacre.storage import blobs
 from nacre.storage.compaction import Extent
 from nacre.storage.format import fields, resealed, seal, sealed_fields, short_enough, unseal
 from nacre.storage.idempotency import Seen
-from nacre.storage.paths import Place, unlink_if_there, write_all
+from nacre.storage.paths import SessionPaths, unlink_if_there, write_all
 from nacre.storage.recovery import Header, Survey, Tail, state_of
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from nacre.storage.view import LogView
 
 _BLOCK = 1024 * 1024
@@ -135,9 +135,9 @@ def import_records(  # noqa: PLR0913 - all that an imported session has
     lines = [seal(opening)]
     payloads: blobs.Payloads = {}
     view = MemoryView([opening])
-    for founding in records:
-        stamp = RecordStamp(n=view.n + 1, ts=founding.ts)
-        record = rules.apply(founding.operation, stamp, view.state, view)
+    for imported in records:
+        stamp = RecordStamp(n=view.n + 1, ts=imported.ts)
+        record = rules.apply(imported.operation, stamp, view.state, view)
         if record is not None:
             light, taken = blobs.lightened(record)
             payloads |= taken
@@ -169,15 +169,15 @@ def _make_header(header: Header, closing: Closing, key: str) -> bytes:
 class Scratch:
     """A new log under a temporary name, locked from the start."""
 
-    def __init__(self, ops: Ops, place: Place) -> None:
-        self._ops = ops
+    def __init__(self, system: System, place: SessionPaths) -> None:
+        self._system = system
         self._place = place
         self.size = 0
-        unlink_if_there(ops, place.scratch)
+        unlink_if_there(system, place.scratch)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
-        self.fd = ops.open(place.scratch, flags, 0o600)
+        self.fd = system.open(place.scratch, flags, 0o600)
         # Others who open the new log by its name must wait until we unlock it.
-        ops.flock(self.fd, wait=True)
+        system.flock(self.fd, wait=True)
 
     def write(self, lines: Iterable[bytes]) -> None:
         """Write lines, in blocks of about a megabyte."""
@@ -192,18 +192,18 @@ class Scratch:
 
     def install(self) -> None:
         """Flush the new log and give it the old one's name; the name is not yet flushed."""
-        self._ops.fsync(self.fd)
-        self._ops.rename(self._place.scratch, self._place.log)
+        self._system.fsync(self.fd)
+        self._system.rename(self._place.scratch, self._place.log)
 
     def discard(self) -> None:
-        self._ops.close(self.fd)
+        self._system.close(self.fd)
         try:
-            unlink_if_there(self._ops, self._place.scratch)
+            unlink_if_there(self._system, self._place.scratch)
         except OSError:
             # The next rewrite removes it; the log itself was not touched.
             return
 
     def _write(self, block: Sequence[bytes]) -> None:
         data = b"".join(block)
-        write_all(self._ops, self.fd, data)
+        write_all(self._system, self.fd, data)
         self.size += len(data)

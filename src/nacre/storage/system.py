@@ -56,7 +56,7 @@ class ignore_failure:  # noqa: N801 - reads like `suppress`
         return error is not None and is_from_system(error)
 
 
-class Ops:
+class System:
     """The real operating system."""
 
     def open(self, path: str, flags: int, mode: int = 0o600) -> int:
@@ -162,10 +162,10 @@ class Ops:
         return os.urandom(size)
 
 
-def let_go(ops: Ops, fd: int) -> None:
+def let_go(system: System, fd: int) -> None:
     """Unlock a file and close it; whichever of the two a signal strikes, it does not stay locked."""
     try:
         with ignore_failure():
-            ops.unlock(fd)
+            system.unlock(fd)
     finally:
-        ops.close(fd)
+        system.close(fd)

@@ -35,18 +35,18 @@ class Growing(Records, Protocol):
 
 
 class PendingCommit:
-    """A unit, and what came of it: a number or an error."""
+    """A transaction, and what came of it: a number or an error."""
 
-    __slots__ = ("error", "number", "unit")
+    __slots__ = ("error", "number", "transaction")
 
-    def __init__(self, unit: Transaction) -> None:
-        self.unit = unit
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
         self.number: int | None = None
         self.error: Exception | None = None
 
 
 def refusal(key: str, error: Exception) -> Exception:
-    """What the caller of a unit that was not stored is told; an error of the system, as Refused."""
+    """What the caller of a transaction that was not stored is told; an error of the system, as Refused."""
     return Refused(f"session {key!r}: nothing was stored: {error}") if is_from_system(error) else error
 
 
@@ -69,39 +69,41 @@ class Batch:
         self.ids: dict[str, Seen] = {}
         self.payloads: blobs.Payloads = {}
 
-    def take(self, ticket: PendingCommit) -> int:
-        """Number the unit of a ticket; if it is refused, or was already, the ticket has the error and the others go on.
+    def take(self, commit: PendingCommit) -> int:
+        """Number a transaction; if it is refused, or was already, its commit has the error and the others go on.
 
-        One unit's error, whatever it is, is not that of the others.
+        The error of one transaction, whatever it is, is not that of the others.
         """
         lines = len(self.lines)
         try:
-            return self.add(ticket.unit) if ticket.error is None else 0
+            return self.add(commit.transaction) if commit.error is None else 0
         except Exception as error:
-            # If the unit is in the batch all the same, the error came from a signal handler.
+            # If the transaction is in the batch all the same, the error came from a signal handler.
             if len(self.lines) != lines:
                 raise
-            ticket.error = refusal(self._past.key, error)
+            commit.error = refusal(self._past.key, error)
             return 0
 
-    def add(self, unit: Transaction) -> int:
-        """Number a unit's records and return the last number, 0 if it changes nothing; may refuse, without a trace."""
-        # 1. Only some units create a session.
-        if self.n <= 1 and not unit.creates:
+    def add(self, transaction: Transaction) -> int:
+        """Number the records and return the last number, 0 if nothing changes; may refuse, without a trace."""
+        # 1. Only some transactions create a session.
+        if self.n <= 1 and not transaction.creates:
             return 0
         # 2. A retry gets the number of the first try.
-        if unit.id is not None:
-            seen = self.ids.get(unit.id) or self._past.window().get(unit.id)
+        if transaction.id is not None:
+            seen = self.ids.get(transaction.id) or self._past.window().get(transaction.id)
             if seen is not None and seen[0] > self.n - WINDOW:
-                return original(unit, seen)
+                return original(transaction, seen)
         # 3. The caller may have decided on a history that has changed since.
-        if unit.expect is not None and unit.expect != self.state.h:
-            raise Conflict(f"history last changed at record {self.state.h}, not {unit.expect}; nothing was stored")
+        if transaction.expect is not None and transaction.expect != self.state.h:
+            raise Conflict(
+                f"history last changed at record {self.state.h}, not {transaction.expect}; nothing was stored"
+            )
         # 4. All of its records, or none.
         kept, state, header, payloads = len(self.records), self.state, self.header, self.payloads
         lines: list[bytes] = []
         try:
-            lines = self._seal(unit)
+            lines = self._seal(transaction)
         finally:
             if not lines:
                 del self.records[kept:]
@@ -110,20 +112,20 @@ class Batch:
             return 0
         self.lines += lines
         self.n = self.records[-1].n
-        if unit.id is not None:
-            self.ids[unit.id] = (self.n, unit.print)
+        if transaction.id is not None:
+            self.ids[transaction.id] = (self.n, transaction.print)
         return self.n
 
-    def _seal(self, unit: Transaction) -> list[bytes]:
-        """The lines of a unit, none if it changes nothing; its records are staged for those after it."""
+    def _seal(self, transaction: Transaction) -> list[bytes]:
+        """The lines of a transaction, none if it changes nothing; its records are staged for those after it."""
         lines = []
         if not self.n:
             lines.append(self._open())
         first = self.n + len(lines) + 1
-        group = (first, len(unit.operations)) if len(unit.operations) > 1 else None
-        for n, operation in enumerate(unit.operations, first):
+        group = (first, len(transaction.operations)) if len(transaction.operations) > 1 else None
+        for n, operation in enumerate(transaction.operations, first):
             b = self.records[0].n if self.records else n
-            id = unit.id if n == first else None
+            id = transaction.id if n == first else None
             stamp = RecordStamp(n, self._ts, b if b != n else None, group, 1 if self._relaxed else None, id)
             record = self._rules.apply(operation, stamp, self.state, self._past)
             if record is None:

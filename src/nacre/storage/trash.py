@@ -20,17 +20,17 @@ from nacre.storage import blobs
 from nacre.storage.file_names import key_of
 from nacre.storage.key_lock import KeyLock
 from nacre.storage.maintenance import describing, key_of_log, listed, size_of_file
-from nacre.storage.paths import Place, make_folder, settle_names, uids_in, unlink_if_there
+from nacre.storage.paths import SessionPaths, make_folder, settle_names, uids_in, unlink_if_there
 from nacre.storage.plain_names import path_now
 from nacre.storage.reader import reading
 
 if TYPE_CHECKING:
-    from nacre.storage.file_store import Files
+    from nacre.storage.file_store import FileStore
 
 _NAME = re.compile(r"([^.]+)\.([0-9a-f]{32})\.(\d{1,18})(\.archived)?\.jsonl\Z")
 
 
-class _Trashed(Place):
+class _Trashed(SessionPaths):
     """The paths of a session in the trash; `archived` is all of the log's name that follows the session's."""
 
     __slots__ = ()
@@ -46,7 +46,7 @@ class _Log(NamedTuple):
     path: str
     stamp: str
     uid: str
-    home: Place
+    home: SessionPaths
 
     @property
     def followers(self) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -59,23 +59,23 @@ class _Log(NamedTuple):
 class Trash:
     """The trash of one store."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileStore) -> None:
         self._files = files
-        self._ops = files.ops
+        self._system = files.system
         self._root = files.location
         self._folder = f"{files.location}/trash"
 
     def put(self, key: str, uid: str | None) -> None:
         """Move every generation of a session here, or one archived generation, durably."""
-        place = Place.of(self._root, key)
+        place = SessionPaths.of(self._root, key)
         with describing(f"session {key!r} was not moved to the trash, or not all of it"):
-            stamp = str(int(self._ops.now() * 1_000_000))
-            archived = uids_in(self._ops, f"{self._root}/archive", place.name)
+            stamp = str(int(self._system.now() * 1_000_000))
+            archived = uids_in(self._system, f"{self._root}/archive", place.name)
             if uid is None and self._files.status(key) == "active":
                 self._files.move(key, archive=True)
-            make_folder(self._ops, self._folder)
-            with KeyLock(self._ops, place):
-                there = uids_in(self._ops, f"{self._root}/archive", place.name)
+            make_folder(self._system, self._folder)
+            with KeyLock(self._system, place):
+                there = uids_in(self._system, f"{self._root}/archive", place.name)
                 chosen = [one for one in there if uid in (None, one)]
                 if not chosen:
                     raise SessionNotFound(f"there is no session {key!r} to move to the trash")
@@ -87,7 +87,7 @@ class Trash:
     def sessions(self, title_of: Callable[[View], str]) -> list[TrashedSession]:
         """What is here, the last removed first."""
         with describing("the trash cannot be read"):
-            files = sorted(listed(self._ops, self._folder))
+            files = sorted(listed(self._system, self._folder))
             groups: dict[str, list[_Log]] = {}
             for file in files:
                 if (log := self._parse(file)) is not None:
@@ -98,11 +98,11 @@ class Trash:
     def restore(self, id: str) -> None:
         """Bring a session back to where it was; raises Conflict if its key has an active session by now."""
         logs = self._logs(id)
-        with describing(f"{id} was not restored from the trash, or not all of it"), KeyLock(self._ops, logs[0].home):
+        with describing(f"{id} was not restored from the trash, or not all of it"), KeyLock(self._system, logs[0].home):
             for log in logs:
                 self._refuse_taken(log)
             for log in logs:
-                make_folder(self._ops, log.home.folder)
+                make_folder(self._system, log.home.folder)
                 for aside, home in log.followers:
                     self._move(aside, home)
                 self._come_back(log)
@@ -114,20 +114,22 @@ class Trash:
     def erase(self, id: str) -> bool:
         """Erase a session for good; another one of the same key stays, and False is returned if there is one."""
         logs = self._logs(id)
-        with describing(f"{id} was not erased, or not all of it"), KeyLock(self._ops, logs[0].home):
+        with describing(f"{id} was not erased, or not all of it"), KeyLock(self._system, logs[0].home):
             for log in logs:
                 if not self._is_same(log.path, log.home.log):
                     # Otherwise it is back already, and only its name in the trash was left by a crash.
                     self._erase_followers(log)
-                unlink_if_there(self._ops, log.path)
-                settle_names(self._ops, self._folder)
-            return not any(file.startswith(f"{logs[0].home.name}.") for file in listed(self._ops, self._folder))
+                unlink_if_there(self._system, log.path)
+                settle_names(self._system, self._folder)
+            return not any(file.startswith(f"{logs[0].home.name}.") for file in listed(self._system, self._folder))
 
     # ---- what is here
 
     def _logs(self, id: str) -> list[_Log]:
         with describing("the trash cannot be read"):
-            logs = [log for file in sorted(listed(self._ops, self._folder)) if (log := self._parse(file)) is not None]
+            logs = [
+                log for file in sorted(listed(self._system, self._folder)) if (log := self._parse(file)) is not None
+            ]
         found = [log for log in logs if id == f"{log.home.name}.{log.stamp}"]
         if not found:
             raise SessionNotFound(f"there is no session {id!r} in the trash")
@@ -138,11 +140,11 @@ class Trash:
         if found is None:
             return None
         name, uid, stamp, archived = found.groups()
-        return _Log(f"{self._folder}/{file}", stamp, uid, Place(self._root, "", name, uid if archived else ""))
+        return _Log(f"{self._folder}/{file}", stamp, uid, SessionPaths(self._root, "", name, uid if archived else ""))
 
     def _key(self, logs: list[_Log]) -> str:
         name = logs[0].home.name
-        return key_of_log(self._ops, logs[-1].path, name) or key_of(name) or name
+        return key_of_log(self._system, logs[-1].path, name) or key_of(name) or name
 
     def _describe(self, id: str, logs: list[_Log], files: list[str], title_of: Callable[[View], str]) -> TrashedSession:
         beginnings = tuple(f"{log.home.name}.{log.uid}.{log.stamp}." for log in logs)
@@ -153,13 +155,13 @@ class Trash:
             title=self._title(logs[-1], title_of),
             removed=datetime.fromtimestamp(int(logs[0].stamp) / 1_000_000, UTC),
             generations=tuple(log.uid for log in logs),
-            bytes=sum(size_of_file(self._ops, path) for path in paths),
+            bytes=sum(size_of_file(self._system, path) for path in paths),
         )
 
     def _title(self, log: _Log, title_of: Callable[[View], str]) -> str:
         """The title of a session; "" if it has none, or if its log cannot be read."""
         name, _, rest = os.path.basename(log.path).removesuffix(".jsonl").partition(".")
-        with suppress(OSError, StoreError), reading(self._ops, _Trashed(self._root, "", name, rest)) as found:
+        with suppress(OSError, StoreError), reading(self._system, _Trashed(self._root, "", name, rest)) as found:
             return title_of(found.view) if found.view is not None else ""
         return ""
 
@@ -168,71 +170,71 @@ class Trash:
     def _put(self, log: _Log) -> None:
         """Give a log its name in the trash while nobody else is at it, and let follow what belongs to it."""
         old = log.home.log
-        fd = self._ops.open(old, os.O_RDWR | os.O_NOFOLLOW)
+        fd = self._system.open(old, os.O_RDWR | os.O_NOFOLLOW)
         try:
-            self._ops.flock(fd, wait=True)
-            if not os.path.samestat(self._ops.fstat(fd), self._ops.stat(old)):
+            self._system.flock(fd, wait=True)
+            if not os.path.samestat(self._system.fstat(fd), self._system.stat(old)):
                 raise SessionBusy(f"{old} was changed meanwhile\ntry again")
             self._mark(log.home)
-            self._ops.rename(old, log.path)
+            self._system.rename(old, log.path)
         finally:
-            self._ops.close(fd)
-        settle_names(self._ops, self._folder)
-        settle_names(self._ops, log.home.folder)
+            self._system.close(fd)
+        settle_names(self._system, self._folder)
+        settle_names(self._system, log.home.folder)
         for aside, home in log.followers:
             self._move(home, aside)
 
     def _move(self, old: str, new: str) -> None:
         """Move a file that may not be there, or may have been moved before a crash."""
         try:
-            make_folder(self._ops, os.path.dirname(new))
-            self._ops.rename(old, new)
+            make_folder(self._system, os.path.dirname(new))
+            self._system.rename(old, new)
         except FileNotFoundError:
             return
-        settle_names(self._ops, os.path.dirname(new))
-        settle_names(self._ops, os.path.dirname(old))
+        settle_names(self._system, os.path.dirname(new))
+        settle_names(self._system, os.path.dirname(old))
 
     # ---- and out of it
 
     def _refuse_taken(self, log: _Log) -> None:
-        taken = path_now(self._ops, log.home)
+        taken = path_now(self._system, log.home)
         if taken and not self._is_same(log.path, taken):
             key = self._key([log])
             raise Conflict(f"there is now an active session {key!r}\narchive or remove that one first")
 
     def _come_back(self, log: _Log) -> None:
         try:
-            self._ops.link(log.path, log.home.log)
+            self._system.link(log.path, log.home.log)
         except FileExistsError:
             # An earlier try may have come this far.
             self._refuse_taken(log)
         # Behind the change: whoever takes the mark finds the log.
         self._mark(log.home)
-        settle_names(self._ops, log.home.folder)
-        self._ops.unlink(log.path)
-        settle_names(self._ops, self._folder)
+        settle_names(self._system, log.home.folder)
+        self._system.unlink(log.path)
+        settle_names(self._system, self._folder)
 
     def _erase_followers(self, log: _Log) -> None:
         """Remove what follows a log, in the trash and, if a crash left it there, at home; and the past of a fork."""
         place, beginning = log.home, f"{log.home.name}.{log.uid}."
         base = f"{self._root}/base"
         paths = [path for names in log.followers for path in names]
-        paths += [f"{base}/{file}" for file in listed(self._ops, base) if file.startswith(beginning)]
+        paths += [f"{base}/{file}" for file in listed(self._system, base) if file.startswith(beginning)]
         for path in paths:
-            unlink_if_there(self._ops, path)
-        links = [f"{place.blobs}/{file}" for file in listed(self._ops, place.blobs) if file.startswith(beginning)]
+            unlink_if_there(self._system, path)
+        links = [f"{place.blobs}/{file}" for file in listed(self._system, place.blobs) if file.startswith(beginning)]
         for link in links:
-            blobs.release(self._ops, link)
+            blobs.release(self._system, link)
         for folder in {os.path.dirname(path) for path in (*paths, *links)}:
             with suppress(FileNotFoundError):
-                settle_names(self._ops, folder)
+                settle_names(self._system, folder)
 
     def _is_same(self, one: str, other: str) -> bool:
         try:
-            return os.path.samestat(self._ops.stat(one), self._ops.stat(other))
+            return os.path.samestat(self._system.stat(one), self._system.stat(other))
         except FileNotFoundError:
             return False
 
-    def _mark(self, place: Place) -> None:
+    def _mark(self, place: SessionPaths) -> None:
         if self._files.marks is not None:
             self._files.marks.leave(place.path)

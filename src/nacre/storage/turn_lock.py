@@ -11,8 +11,8 @@ from threading import Lock
 from zlib import crc32
 
 from nacre.errors import Refused, SessionBusy
-from nacre.storage.paths import Place
-from nacre.storage.system import Ops
+from nacre.storage.paths import SessionPaths
+from nacre.storage.system import System
 
 _FILE = "turns.lock"
 
@@ -25,8 +25,8 @@ _held: set[tuple[str, int]] = set()
 class FileHold:
     """The lock of one session, for one process and in it for one holder."""
 
-    def __init__(self, ops: Ops, place: Place) -> None:
-        self._ops = ops
+    def __init__(self, system: System, place: SessionPaths) -> None:
+        self._system = system
         self._key = place.key
         self._path = f"{place.root}/{_FILE}"
         self._mine = (self._path, byte_of(place.name))
@@ -36,7 +36,7 @@ class FileHold:
         """Take it; raises SessionBusy, with who has it, if that is another."""
         with _guard:
             try:
-                holder = os.getpid() if self._mine in _held else self._ops.claim(self._descriptor(), self._mine[1])
+                holder = os.getpid() if self._mine in _held else self._system.claim(self._descriptor(), self._mine[1])
             except OSError as error:
                 raise Refused(f"session {self._key!r} cannot be locked: {error}") from error
             if holder:
@@ -51,7 +51,7 @@ class FileHold:
             if self._mine in _held:
                 return os.getpid()
             try:
-                return self._ops.claimant(self._descriptor(create=False), self._mine[1])
+                return self._system.claimant(self._descriptor(create=False), self._mine[1])
             except FileNotFoundError:
                 return 0
 
@@ -61,12 +61,12 @@ class FileHold:
             if self._is_taken:
                 self._is_taken = False
                 _held.discard(self._mine)
-                self._ops.disclaim(self._descriptor(), self._mine[1])
+                self._system.disclaim(self._descriptor(), self._mine[1])
 
     def _descriptor(self, *, create: bool = True) -> int:
         if self._path not in _open:
             flags = os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
-            _open[self._path] = self._ops.open(self._path, flags, 0o600)
+            _open[self._path] = self._system.open(self._path, flags, 0o600)
         return _open[self._path]
 
 

@@ -10,9 +10,9 @@ from nacre.entries import Losses, Record, State
 from nacre.storage import blobs, compaction
 from nacre.storage.format import unseal
 from nacre.storage.lines import Lines, Piece
-from nacre.storage.paths import Place
+from nacre.storage.paths import SessionPaths
 from nacre.storage.recovery import Gaps, Header, Survey
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 
 
 class LogView:
@@ -28,8 +28,8 @@ class LogView:
         header: Header,
         n: int,
         state: State,
-        ops: Ops,
-        place: Place,
+        system: System,
+        place: SessionPaths,
         staged: Sequence[Record] = (),
         level: int | None = None,
     ) -> None:
@@ -42,7 +42,7 @@ class LogView:
         """How many of the records that were moved out the last read of them did not find."""
         self._is_cold_damaged = False
         self.lines = lines
-        self._ops = ops
+        self._system = system
         self._place = place
         self._last = n
         self._level = level
@@ -132,7 +132,7 @@ class LogView:
     def payload(self, name: str) -> str | None:
         """A large payload that a record names; read once, however many records name it."""
         if name not in self._payloads:
-            self._payloads[name] = blobs.read(self._ops, self._place, self.header.uid, name)
+            self._payloads[name] = blobs.read(self._system, self._place, self.header.uid, name)
         return self._payloads[name]
 
     def pieces(self) -> Iterator[Piece]:
@@ -183,7 +183,7 @@ class LogView:
         """What compaction moved out, in no particular order."""
         left = self.header.moved or 0
         if self.header.cold:
-            for piece in compaction.pieces(self._ops, self._cold_path, self.header.cold):
+            for piece in compaction.pieces(self._system, self._cold_path, self.header.cold):
                 self._is_cold_damaged = self._is_cold_damaged or piece.record is None
                 left -= piece.record is not None
                 if piece.record is None or self._counts(piece.record.n):
@@ -204,16 +204,16 @@ class LogView:
 class _BaseLines(Lines):
     """A log below a fork: opened for each read, since most of what is asked is in the fork itself."""
 
-    def __init__(self, ops: Ops, path: str, size: int) -> None:
-        super().__init__(ops, -1, size)
+    def __init__(self, system: System, path: str, size: int) -> None:
+        super().__init__(system, -1, size)
         self._path = path
 
     def read(self, start: int, end: int) -> bytes:
-        self._fd = self._ops.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
+        self._fd = self._system.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
         try:
             data = super().read(start, end)
         finally:
-            self._ops.close(self._fd)
+            self._system.close(self._fd)
         self.damaged = self.damaged or len(data) < end - start
         return data
 
@@ -222,14 +222,14 @@ def _below(view: LogView) -> LogView:
     """The nearest log below another; it begins where the next below it no longer counts."""
     level, *rest = view.header.base
     depth = 0 if view._level is None else view._level + 1  # noqa: SLF001 - this module's own
-    place, ops, uid = view._place, view._ops, view.header.uid  # noqa: SLF001
-    lines = _BaseLines(ops, place.base(uid, depth), level.log)
+    place, system, uid = view._place, view._system, view.header.uid  # noqa: SLF001
+    lines = _BaseLines(system, place.base(uid, depth), level.log)
     ending = lines.last()
     if ending is None or ending.record is None or ending.record.n != level.last:
         # Bytes were put in or taken out, so what counts ends elsewhere; what was added later has greater numbers.
-        lines.size = max(level.log, ops.stat(place.base(uid, depth)).st_size)
+        lines.size = max(level.log, system.stat(place.base(uid, depth)).st_size)
     n = rest[0].n + 1 if rest else 1
     header = Header(uid=uid, sid=view.header.sid, n=n, base=tuple(rest), cold=level.cold, moved=level.moved)
-    below = LogView(lines, header=header, n=level.n, state=State(), ops=ops, place=place, level=depth)
+    below = LogView(lines, header=header, n=level.n, state=State(), system=system, place=place, level=depth)
     below._last = level.last  # noqa: SLF001
     return below

@@ -20,7 +20,7 @@ from nacre.storage.idempotency import Ids, Seen
 from nacre.storage.key_lock import KeyLock
 from nacre.storage.lines import Lines, Piece
 from nacre.storage.paths import (
-    Place,
+    SessionPaths,
     is_being_born,
     new_uid,
     open_log,
@@ -35,7 +35,7 @@ from nacre.storage.quarantine import EMPTIED, MISSING, ROTTEN, TORN, UNSURE, set
 from nacre.storage.reader import reading
 from nacre.storage.recovery import Header, Survey, Tail, examine, state_of, was_cut_short
 from nacre.storage.rewrite import Closing, Scratch, Successor, relink
-from nacre.storage.system import Ops, ignore_failure, is_from_system
+from nacre.storage.system import System, ignore_failure, is_from_system
 from nacre.storage.transaction import Batch, PendingCommit, refusal
 from nacre.storage.view import LogView
 
@@ -85,12 +85,12 @@ class LogWriter:
     tried: int
 
     def __init__(
-        self, ops: Ops, place: Place, *, rules: Rules, relaxed: bool = False, marks: Marks | None = None
+        self, system: System, place: SessionPaths, *, rules: Rules, relaxed: bool = False, marks: Marks | None = None
     ) -> None:
-        self._ops = ops
+        self._system = system
         self._place = place
         self._path = place.log
-        self._key = KeyLock(ops, place)
+        self._key = KeyLock(system, place)
         self._took_key = False
         self._marks = marks
         self._mark = place.path
@@ -110,49 +110,49 @@ class LogWriter:
 
     # ---- the write path
 
-    def commit(self, tickets: Sequence[PendingCommit]) -> None:
-        """Store the units of some tickets with one write and one flush; each ticket gets its number or its error.
+    def commit(self, commits: Sequence[PendingCommit]) -> None:
+        """Store transactions with one write and one flush; each commit gets its number or its error.
 
         Raises for all of them: Refused if nothing was stored; DurabilityUnknown if a crash may or may not undo it;
         Conflict if the session was deleted meanwhile; LogDamaged or FormatTooNew if the log cannot be continued.
         """
         try:
-            creates = tickets[0].unit.creates or any(ticket.unit.creates for ticket in tickets)
+            creates = commits[0].transaction.creates or any(commit.transaction.creates for commit in commits)
             # 1. Lock the log, so that no other process writes. Look whether it is as we left it, which one stat tells.
             #    If not, recover: read how it ends and repair it. An error up to the write is Refused.
             if self._enter(create=creates, wait=True):
                 # 2. Flush what another process may have written and not flushed: what is built on it must not outlive
                 #    it. If that fails, everything moves to a new file, on which the flush works.
                 self.settle()
-                # 3. Number the units and seal their lines, then one write and one flush.
-                self.append(tickets)
+                # 3. Number the transactions and seal their lines, then one write and one flush.
+                self.append(commits)
             else:
-                # There is no such session, and no unit creates it.
-                for ticket in tickets:
-                    ticket.number = 0
+                # There is no such session, and no transaction creates it.
+                for commit in commits:
+                    commit.number = 0
             # 4. Unlock. What was stored stays so: an error here only closes the file.
             self._leave(None)
         except BaseException as error:
             self._leave(error)
             raise
 
-    def append(self, tickets: Sequence[PendingCommit]) -> None:  # noqa: PLR0912 - one path, read from top to bottom
-        """Number, write and flush units; only under the lock, on a log that is settled. Raises like `commit`."""
-        # 1. Bring back moved-out records to which a unit rewinds. The error of one unit, whatever it is, is not that of
-        #    the others, unless the log itself is in doubt.
-        for ticket in tickets:
-            if ticket.unit.needs is not None:
+    def append(self, commits: Sequence[PendingCommit]) -> None:  # noqa: PLR0912 - one path, read from top to bottom
+        """Number, write and flush transactions; only under the lock, on a log that is settled. Raises like `commit`."""
+        # 1. Bring back moved-out records to which a transaction rewinds. The error of one, whatever it is, is not that
+        #    of the others, unless the log itself is in doubt.
+        for commit in commits:
+            if commit.transaction.needs is not None:
                 try:
-                    self.bring_back(ticket.unit)
+                    self.bring_back(commit.transaction)
                 except Exception as error:
                     if self.size < 0 or self._poisoned:
                         raise
-                    ticket.error = refusal(self.key, error)
+                    commit.error = refusal(self.key, error)
 
-        # 2. Number the units and seal their lines, in memory. One that is refused leaves no trace in the batch.
+        # 2. Number the transactions and seal their lines, in memory. One that is refused leaves no trace in the batch.
         try:
-            batch = Batch(self, rules=self._rules, now=self._ops.now(), relaxed=self._unsynced > 0)
-            numbers = list(map(batch.take, tickets))
+            batch = Batch(self, rules=self._rules, now=self._system.now(), relaxed=self._unsynced > 0)
+            numbers = list(map(batch.take, commits))
         finally:
             # What was not stored must not be seen after what others store meanwhile.
             self.staged = ()
@@ -162,13 +162,13 @@ class LogWriter:
             if self.is_emptied:
                 self.note_emptied(batch.header.uid)
             if batch.payloads:
-                blobs.keep(self._ops, self._place, batch.header.uid, batch.payloads)
+                blobs.keep(self._system, self._place, batch.header.uid, batch.payloads)
 
             # 4. One write. If it fails, cut off what got through: Refused.
             data = b"".join(batch.lines)
             self._is_written = True
             try:
-                write_all(self._ops, self._fd, data)
+                write_all(self._system, self._fd, data)
             except OSError as error:
                 if not is_from_system(error):
                     raise
@@ -203,8 +203,8 @@ class LogWriter:
         elif not self.n and not self.is_emptied:
             # All were refused, and the file is new: it goes again.
             self.remove()
-        for ticket, number in zip(tickets, numbers, strict=True):
-            ticket.number = number
+        for commit, number in zip(commits, numbers, strict=True):
+            commit.number = number
 
     def settle(self) -> None:
         """Make durable what we are about to build on; its writer may have been killed before its flush."""
@@ -245,7 +245,7 @@ class LogWriter:
             try:
                 if self._fd < 0 and not self._open(create=create, wait=wait):
                     return False
-                if not self._ops.flock(self._fd, wait=wait):
+                if not self._system.flock(self._fd, wait=wait):
                     raise self._busy()
                 if self._marks is not None:
                     self._marks.leave(self._mark)
@@ -262,7 +262,7 @@ class LogWriter:
     def _is_as_known(self) -> bool:
         """True if the log that has the name is ours and has the size we know: nobody else has written to it."""
         try:
-            named = self._ops.stat(self._path)
+            named = self._system.stat(self._path)
         except FileNotFoundError:
             return False
         return named.st_size == self.size and (named.st_dev, named.st_ino) == self.inode
@@ -309,7 +309,7 @@ class LogWriter:
 
     def _unlock(self) -> None:
         try:
-            self._ops.unlock(self._fd)
+            self._system.unlock(self._fd)
         except BaseException as error:
             # What cannot be unlocked is closed, which unlocks it too.
             self.let_go()
@@ -323,19 +323,19 @@ class LogWriter:
             return True
         if self._place.plain:
             # An earlier version may have named it otherwise.
-            rename_plain(self._ops, self._place, wait=wait)
+            rename_plain(self._system, self._place, wait=wait)
             if self._open_named():
                 return True
         if not create:
             return False
         self._require_key()
         self._begin_birth()
-        self._fd, _ = open_log(self._ops, self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        self._fd, _ = open_log(self._system, self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         return True
 
     def _open_named(self) -> bool:
         try:
-            self._fd, _ = open_log(self._ops, self._path, os.O_RDWR | os.O_APPEND)
+            self._fd, _ = open_log(self._system, self._path, os.O_RDWR | os.O_APPEND)
         except FileNotFoundError:
             return False
         return True
@@ -344,9 +344,9 @@ class LogWriter:
 
     def _recover(self) -> bool:
         """Learn what happened to the log since we last held it, and repair it; False if it must be opened again."""
-        found = self._ops.fstat(self._fd)
+        found = self._system.fstat(self._fd)
         inode = (found.st_dev, found.st_ino)
-        lines = Lines(self._ops, self._fd, found.st_size)
+        lines = Lines(self._system, self._fd, found.st_size)
 
         # 1. Another process rewrote, archived or deleted it: this file has lost its name.
         if not self._has_the_name(found):
@@ -356,7 +356,7 @@ class LogWriter:
                 raise Conflict(f"session {self.key!r} was deleted meanwhile; nothing was stored")
             return False
         if found.st_nlink > 1:
-            drop_plain_name(self._ops, self._place, found)
+            drop_plain_name(self._system, self._place, found)
         self._named = self._named and inode == self.inode
         self._settled = self.is_emptied = False
         self.inode = inode
@@ -375,14 +375,14 @@ class LogWriter:
         if tail.last is not None and tail.last.t == "del":
             self._require_key()
             # The record may not be flushed yet; nothing is removed before it is durable.
-            self._ops.fdatasync(self._fd)
+            self._system.fdatasync(self._fd)
             # No generation is later than an active log that ends like this; than an archived one it may be.
-            erase_rest(self._ops, self._place, upto=self._place.archived or ALL)
+            erase_rest(self._system, self._place, upto=self._place.archived or ALL)
             self.remove()
             return False
 
         # 4. Repair what is damaged. A log without a byte was emptied, unless it is just being created.
-        self.is_emptied = not found.st_size and not is_being_born(self._ops, self._place)
+        self.is_emptied = not found.st_size and not is_being_born(self._system, self._place)
         if tail.last is not None:
             self._end_birth()
         if tail.is_whole or not found.st_size:
@@ -393,7 +393,7 @@ class LogWriter:
 
     def _has_the_name(self, found: os.stat_result) -> bool:
         try:
-            named = self._ops.stat(self._path)
+            named = self._system.stat(self._path)
         except FileNotFoundError:
             return False
         return (named.st_dev, named.st_ino) == (found.st_dev, found.st_ino)
@@ -417,43 +417,45 @@ class LogWriter:
         if tail.last is None or (tail.torn and tail.headed):
             if not tail.end:
                 self._begin_birth()
-            self._ops.ftruncate(self._fd, tail.end)
+            self._system.ftruncate(self._fd, tail.end)
             self._take_tail(tail)
             return
         # 3. Anything else is rewritten: what is beyond doubt as it is, what is in doubt linked again.
-        sure = Lines(self._ops, self._fd, tail.start)
+        sure = Lines(self._system, self._fd, tail.start)
         before = tail.before.n if tail.before is not None else 0
         if tail.before is not None and tail.first > before + 1:
             # What is missing there was acknowledged, since what follows it was written.
             header = header._replace(holes=True)
-        view = LogView(sure, header=header, n=before, state=state_of(tail.before), ops=self._ops, place=self._place)
+        view = LogView(
+            sure, header=header, n=before, state=state_of(tail.before), system=self._system, place=self._place
+        )
         ending, state = relink(tail, view, self._rules)
         self.rebuild(Survey(sure), ending, closing=Closing(tail.last.n, state, self.now()), header=header)
 
     def _guess_header(self, lines: Lines, tail: Tail) -> Header:
         """What can be known of a session whose header is lost; all of its cold file still counts."""
         if not self.is_erasing:
-            refuse_forks(self._ops, self._place, lines)
+            refuse_forks(self._system, self._place, lines)
         uid = self.likely_uid()
-        length, records = compaction.measure(self._ops, self._place.cold(uid))
+        length, records = compaction.measure(self._system, self._place.cold(uid))
         high = tail.last.n if tail.last is not None and length else 0
         return Header(uid=uid, sid=self.key, cold=length, high=high, moved=records)
 
     def next_uid(self) -> str:
         """A uid that sorts after those of all earlier generations; it stays so only under the key's lock."""
-        return new_uid(self._ops, after=put_away(self._ops, self._place))
+        return new_uid(self._system, after=put_away(self._system, self._place))
 
     def likely_uid(self) -> str:
         """The uid of a log that does not say it: that of the session's other files, or a new one."""
         if self._place.archived:
             return self._place.archived
         root, name = self._place.root, self._place.name
-        others = put_away(self._ops, self._place)
-        beside = [uid for folder in _BESIDE for uid in uids_in(self._ops, f"{root}/{folder}", name)]
+        others = put_away(self._system, self._place)
+        beside = [uid for folder in _BESIDE for uid in uids_in(self._system, f"{root}/{folder}", name)]
         return max((uid for uid in beside if uid not in others), default="") or self.next_uid()
 
     def _set_aside(self, lines: Lines | None, bad: Sequence[Piece], uid: str, reason: str, detail: str = "") -> None:
-        set_aside(self._ops, self._place, uid, lines, bad, reason=reason, detail=detail)
+        set_aside(self._system, self._place, uid, lines, bad, reason=reason, detail=detail)
         self.set_aside += len(bad) or 1
         log = logger.info if reason == TORN else logger.warning
         path = self._place.quarantine(uid)
@@ -465,19 +467,19 @@ class LogWriter:
         self.is_emptied = False
 
     def _begin_birth(self) -> None:
-        self._ops.close(self._ops.open(self._place.birth, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        self._system.close(self._system.open(self._place.birth, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
 
     def _end_birth(self) -> None:
         """Remove what says that the log is being created; if that fails, it is done when the log is next opened."""
         with ignore_failure():
-            unlink_if_there(self._ops, self._place.birth)
+            unlink_if_there(self._system, self._place.birth)
 
     # ---- when a write or a flush fails
 
     def _flush_file(self) -> None:
-        self._ops.fdatasync(self._fd)
+        self._system.fdatasync(self._fd)
         if not self._named:
-            settle_names(self._ops, self._place.folder)
+            settle_names(self._system, self._place.folder)
             self._named = True
 
     def _flush_all(self) -> None:
@@ -494,8 +496,8 @@ class LogWriter:
     def _roll_back(self) -> None:
         """Cut a failed write off the file; if even that fails, leave the file for a new one."""
         try:
-            self._ops.ftruncate(self._fd, self.size)
-            self._ops.fdatasync(self._fd)
+            self._system.ftruncate(self._fd, self.size)
+            self._system.fdatasync(self._fd)
         except OSError as error:
             if not is_from_system(error):
                 raise
@@ -531,7 +533,7 @@ class LogWriter:
         except (OSError, StoreError):
             logger.exception("a log could not be moved after a failed flush")
             try:
-                self._ops.ftruncate(self._fd, self.size)
+                self._system.ftruncate(self._fd, self.size)
             except OSError:
                 self.size = -1
 
@@ -562,40 +564,40 @@ class LogWriter:
         """Write the new content of the log to a file, flush it, and give it the log's name."""
         if self.is_emptied and new.header.uid:
             self.note_emptied(new.header.uid)
-        scratch = Scratch(self._ops, self._place)
+        scratch = Scratch(self._system, self._place)
         try:
             scratch.write(new.lines)
             scratch.install()
             if self._fd >= 0:
                 # Others who wait for the old one will see that it has lost its name.
                 with ignore_failure():
-                    self._ops.unlock(self._fd)
+                    self._system.unlock(self._fd)
         except BaseException:
             scratch.discard()
             raise
         old, self._fd, self.size = self._fd, scratch.fd, -1
         with ignore_failure():
-            self._ops.close(old)
-        found = self._ops.fstat(self._fd)
+            self._system.close(old)
+        found = self._system.fstat(self._fd)
         if new.n and not self.n:
             self._end_birth()
         self._take(new.header, new.n, new.state)
         self._named, self._settled, self._unsynced = False, True, 0
         self.size, self.inode = scratch.size, (found.st_dev, found.st_ino)
         try:
-            settle_names(self._ops, self._place.folder)
+            settle_names(self._system, self._place.folder)
         except OSError as error:
             self._poisoned = str(error)
             raise
         self._named = True
 
-    def bring_back(self, unit: Transaction) -> None:
-        """Put moved-out records to which a unit rewinds into the log again."""
-        if unit.needs is None or unit.reach is None or unit.reach > self.header.high:
+    def bring_back(self, transaction: Transaction) -> None:
+        """Put moved-out records to which a transaction rewinds into the log again."""
+        if transaction.needs is None or transaction.reach is None or transaction.reach > self.header.high:
             return
         view = self.view()
         survey = Survey(self._lines())
-        missing = unit.needs(view) - set(survey.numbers())
+        missing = transaction.needs(view) - set(survey.numbers())
         found = ((piece.record, piece.raw) for piece in view.cold())
         moved = {record.n: raw + b"\n" for record, raw in found if record is not None and record.n in missing}
         if moved:
@@ -605,7 +607,7 @@ class LogWriter:
         return Closing(self.n, self.state, self.now())
 
     def now(self) -> str:
-        return timestamp(self._ops.now())
+        return timestamp(self._system.now())
 
     # ---- what a batch sees of the log it will be added to
 
@@ -645,7 +647,7 @@ class LogWriter:
             header=self.header,
             n=self.n,
             state=self.state,
-            ops=self._ops,
+            system=self._system,
             place=self._place,
             staged=self.staged,
         )
@@ -654,7 +656,7 @@ class LogWriter:
         return Survey(self._lines())
 
     def _lines(self) -> Lines:
-        return Lines(self._ops, self._fd, self.size)
+        return Lines(self._system, self._fd, self.size)
 
     def window(self) -> dict[str, Seen]:
         """The idempotency keys that still count."""
@@ -662,11 +664,11 @@ class LogWriter:
 
     def _earlier_ids(self) -> dict[str, Seen]:
         """The ids of the newest archived generation; none if it was deleted or cannot be read."""
-        archived = uids_in(self._ops, f"{self._place.root}/archive", self._place.name)
+        archived = uids_in(self._system, f"{self._place.root}/archive", self._place.name)
         if self._place.archived or not archived:
             return {}
         try:
-            with reading(self._ops, self._place._replace(archived=archived[-1])) as found:
+            with reading(self._system, self._place._replace(archived=archived[-1])) as found:
                 return Ids().window(found.view) if found.view is not None else {}
         except (OSError, StoreError):
             # Who reads that generation is told what is wrong with it.
@@ -689,7 +691,7 @@ class LogWriter:
         self._known = None
         if self._fd >= 0 and self._settled and self._named and not self._poisoned:
             try:
-                found = self._ops.fstat(self._fd)
+                found = self._system.fstat(self._fd)
             except OSError:
                 found = None
             if found is not None and (found.st_dev, found.st_ino, found.st_size) == (*self.inode, self.size):
@@ -700,8 +702,8 @@ class LogWriter:
     def remove(self) -> None:
         """Remove the log and what an unfinished creation or rewrite left of it, durably."""
         for path in (*self._place.scratches, self._place.log, self._place.birth):
-            unlink_if_there(self._ops, path)
-        settle_names(self._ops, self._place.folder)
+            unlink_if_there(self._system, path)
+        settle_names(self._system, self._place.folder)
         self.let_go()
 
     def let_go(self) -> None:
@@ -710,7 +712,7 @@ class LogWriter:
         if self._fd >= 0:
             # First: if we are interrupted between this and the end, a file stays open, but no lock.
             with ignore_failure():
-                self._ops.unlock(self._fd)
+                self._system.unlock(self._fd)
             self._close()
 
     def drop(self) -> None:
@@ -733,7 +735,7 @@ class LogWriter:
         fd, self._fd = self._fd, -1
         # What must be durable has been flushed by now; a failing close has nothing left to tell.
         with ignore_failure():
-            self._ops.close(fd)
+            self._system.close(fd)
 
     def _forget(self) -> None:
         self.inode = (0, 0)

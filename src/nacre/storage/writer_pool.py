@@ -29,7 +29,7 @@ _MAX_IDLE = 1024
 
 
 class SessionQueue:
-    """The log of one session, its writer, and the queue of units before it."""
+    """The log of one session, its writer, and the queue of transactions before it."""
 
     __slots__ = ("__weakref__", "is_noted", "log", "queue", "used", "writer")
 
@@ -221,14 +221,14 @@ class Writers:
             self._all[name] = session
             return session
 
-    def commit(self, session: SessionQueue, tickets: Sequence[PendingCommit]) -> None:
+    def commit(self, session: SessionQueue, commits: Sequence[PendingCommit]) -> None:
         permit: list[None] = []
         try:
             # In one step: a signal between taking and having one would lose it.
             permit.extend(map(self._permits.get, (True,)))
             if not self._is_ready:
                 self.get_ready()
-            session.writer.commit(tickets)
+            session.writer.commit(commits)
         finally:
             if permit:
                 self._permits.put(None)

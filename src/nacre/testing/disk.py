@@ -1,4 +1,4 @@
-"""A simulated disk and the processes that use it, for crash tests of code that makes its system calls through `Ops`."""
+"""A simulated disk and the processes that use it, for crash tests of code that calls the system through `System`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from nacre.storage.system import Ops
+from nacre.storage.system import System
 from nacre.testing.faults import Fault, Faults, Killed, WouldBlockForever
 from nacre.testing.inodes import Cut, Directory, Snapshot, Write
 from nacre.testing.tree import Move, Tree, failure
@@ -84,7 +84,7 @@ class _Description:
         return self.flags & os.O_ACCMODE != os.O_RDONLY
 
 
-class Process(Ops):
+class Process(System):
     """The system calls of one process on a simulated disk.
 
     Descriptor numbers are never used twice, so that the use of a closed one always shows. Once killed, every call
@@ -231,7 +231,7 @@ class Process(Ops):
 
     # Locks
 
-    def flock(self, fd: int, wait: bool) -> bool:  # noqa: FBT001 - as in Ops
+    def flock(self, fd: int, wait: bool) -> bool:  # noqa: FBT001 - as in System
         """Take the exclusive lock; it belongs to the open file description."""
         description = self._at(fd)
         self._obey(self._meet("flock"), description.path)
@@ -252,7 +252,7 @@ class Process(Ops):
         self._release(description)
         self._obey(self._meet("unlock"), description.path)
 
-    def lock_byte(self, fd: int, at: int, wait: bool) -> bool:  # noqa: FBT001 - as in Ops
+    def lock_byte(self, fd: int, at: int, wait: bool) -> bool:  # noqa: FBT001 - as in System
         """Lock one byte; it belongs to the open file description."""
         description = self._at(fd)
         self._obey(self._meet("lock_byte"), description.path)

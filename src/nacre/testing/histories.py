@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from nacre.entries import Message, Operation, Pop, Rewind, Summarise, ToolCall, Truncate, say
+from nacre.entries import Message, Operation, Pop, Rewind, Summarise, ToolCall, Truncate, encode_message
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -107,8 +107,8 @@ def logs() -> SearchStrategy[list[Operation]]:
         st.builds(Truncate, st.integers(0, 10)),
         st.builds(Summarise, st.sampled_from(("", " ", "what was said")), st.one_of(st.none(), number)),
     )
-    said = turns().map(lambda found: [say(message) for message in found])
-    word = messages().map(lambda message: [say(message)])
+    said = turns().map(lambda found: [encode_message(message) for message in found])
+    word = messages().map(lambda message: [encode_message(message)])
     pieces = st.lists(st.one_of(said, word, change.map(lambda operation: [operation])), max_size=8)
     return pieces.map(lambda found: [operation for piece in found for operation in piece])
 

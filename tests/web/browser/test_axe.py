@@ -15,7 +15,7 @@ import nacre
 from nacre.agent.ports import Tool
 from nacre.entries import Message
 from nacre.providers.scripted import Call, Pause, Step
-from nacre.storage.paths import Place
+from nacre.storage.paths import SessionPaths
 from nacre.tools.functions import Function
 from tests.web.browser.site import called, fill, returned, served
 from tests.web.browser.test_reading import ANSI, PICTURE
@@ -123,8 +123,8 @@ def root(tmp_path: Path) -> Path:
         sessions.append("web:failed", "x.failed", {"after": 2, "code": "provider", "reason": "the model is asleep"})
         sessions.add_message("web:hurt", "user", "kept")
         sessions.add_message("web:hurt", "user", "hurt")
-    Path(Place.of(str(root), "web:gone").log).write_bytes(b"")
-    hurt = Path(Place.of(str(root), "web:hurt").log)
+    Path(SessionPaths.of(str(root), "web:gone").log).write_bytes(b"")
+    hurt = Path(SessionPaths.of(str(root), "web:hurt").log)
     hurt.write_bytes(hurt.read_bytes().replace(b"hurt", b"hXrt"))
     with nacre.open(str(root)) as sessions:
         sessions.repair("web:hurt")

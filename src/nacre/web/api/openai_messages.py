@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from nacre.agent.ports import Spec
-from nacre.entries import Message, ToolCall, say
+from nacre.entries import Message, ToolCall, encode_message
 from nacre.errors import InvalidMessage
 from nacre.providers.wire import image_data, image_url
 from nacre.web.api.openai_schemas import Call, ChatMessage, Function
@@ -46,7 +46,7 @@ def message_of(given: ChatMessage, *, param: str) -> Message:
         tool_calls=tuple(map(_call, given.tool_calls or ())),
     )
     try:
-        say(message)
+        encode_message(message)
     except InvalidMessage as error:
         raise Fault("invalid_message", str(error), param=param) from error
     return message

@@ -1,4 +1,4 @@
-"""One unit that cannot be stored, at any stage and place of a batch, is refused alone."""
+"""One transaction that cannot be stored, at any stage and place of a batch, is refused alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 import nacre
 from nacre.entries import AppendRecord, Records, Rewind, SetMeta, Summarise, Transaction, Truncate, encode_text
 from nacre.history.session_state import RULES
-from nacre.storage.file_store import Files
-from nacre.storage.memory_store import Transient
+from nacre.storage.file_store import FileStore
+from nacre.storage.memory_store import MemoryStore
 
 WAIT = 30
 KEY = "k"
@@ -50,7 +50,7 @@ SPOILT: dict[str, Transaction] = {
 }
 
 
-def unit(text: str) -> Transaction:
+def transaction(text: str) -> Transaction:
     return Transaction((encode_text("user", text),))
 
 
@@ -61,20 +61,22 @@ def attempt(act: Callable[[], int]) -> int | Exception:
         return error
 
 
-def by_submit(store: Files, units: list[Transaction]) -> list[int | Exception]:
-    """Have units stored in one batch: they come while the log is worked on."""
+def by_submit(store: FileStore, transactions: list[Transaction]) -> list[int | Exception]:
+    """Have transactions stored in one batch: they come while the log is worked on."""
     with ThreadPoolExecutor(1) as pool:
         queue = store._writers.of(KEY).queue
-        pending = queue.alone(lambda: pool.submit(lambda: [store.submit(KEY, each) for each in units]).result(WAIT))
+        pending = queue.alone(
+            lambda: pool.submit(lambda: [store.submit(KEY, each) for each in transactions]).result(WAIT)
+        )
         return [attempt(lambda future=each: future.result(WAIT)) for each in pending]  # type: ignore[misc]
 
 
-def by_run(store: Files | Transient, units: list[Transaction]) -> list[int | Exception]:
-    return [attempt(lambda each=each: store.run(KEY, each)) for each in units]  # type: ignore[misc]
+def by_run(store: FileStore | MemoryStore, transactions: list[Transaction]) -> list[int | Exception]:
+    return [attempt(lambda each=each: store.run(KEY, each)) for each in transactions]  # type: ignore[misc]
 
 
 class Scene(NamedTuple):
-    """A session whose first records were moved out, and a way to store units in it, which tells what came of each."""
+    """A session whose first records were moved out, and a way to store transactions in it, with the result of each."""
 
     sessions: nacre.Sessions
     in_ram: bool
@@ -83,9 +85,9 @@ class Scene(NamedTuple):
 
 @pytest.fixture(params=["one batch", "one by one", "memory"])
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
-    store: Any = Files(str(tmp_path), rules=RULES, compact_at=1)
+    store: Any = FileStore(str(tmp_path), rules=RULES, compact_at=1)
     if request.param == "memory":
-        store = Transient(rules=RULES)
+        store = MemoryStore(rules=RULES)
     with nacre.Sessions(store) as sessions:
         for text in "abcdefgh":
             sessions.add_message(KEY, "user", text * 1000)
@@ -99,9 +101,9 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("spoilt", SPOILT.values(), ids=SPOILT)
 def test_a_unit_that_cannot_be_stored_is_refused_alone(scene: Scene, spoilt: Transaction, place: int) -> None:
-    units = [unit("first"), unit("second")]
-    units.insert(place, spoilt)
-    results = scene.store_all(units)
+    transactions = [transaction("first"), transaction("second")]
+    transactions.insert(place, spoilt)
+    results = scene.store_all(transactions)
     error = results.pop(place)
     # In RAM nothing is moved out, and so nothing is brought back.
     assert isinstance(error, Exception) or (scene.in_ram and spoilt.needs is not None)
