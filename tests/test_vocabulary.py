@@ -51,7 +51,7 @@ DROPPED = (
     Dropped(
         "behind",
         "after, below",
-        fine="behind[ -](?:(?:a|an|the|this|your|such a)[ -])?(?:reverse )?(?:proxy|proxies|nginx|Caddy|it\\b)"
+        fine="behind[ -](?:(?:a|an|the|this|your|such a)[ -])?(?:reverse )?(?:proxy|proxies|nginx|Caddy)"
         "|(?:leave|leaves|left|leaving|lag|lags|fall|falls|fallen) (?:\\w+ ){0,3}behind",
     ),
     # Private names for what the field has a word for.
