@@ -28,8 +28,9 @@ DROPPED = (
     Dropped("befell|befall|befalls|befallen", "happened to, happens to"),
     Dropped("whoever|whosoever|whomever", "anyone who, the caller, the process that"),
     Dropped("beside", "next to, besides, compared with", fine="/beside/"),
-    Dropped("lest|whilst|amid|amidst|amongst|unto|upon", "so that … not, while, among, on"),
-    Dropped("whence|hence|thence|hither|thither", "so, therefore, from there"),
+    # A list of stop words has "upon", and a lock of the kernel a field "whence".
+    Dropped("lest|whilst|amid|amidst|amongst|unto|upon", "so that … not, while, among, on", fine="up upon us"),
+    Dropped("whence|hence|thence|hither|thither", "so, therefore, from there", fine='"whence"'),
     Dropped("(?:there|where)(?:of|in|upon|with|unto)", "of it, in it, in which"),
     Dropped("nought|naught|aught", "nothing, anything"),
     Dropped("seldom|nigh|oft", "rarely, nearly, often"),
@@ -41,7 +42,7 @@ DROPPED = (
     # Phrases that a reader with another first language has to guess.
     Dropped("(?:is|are|was|were|be|been|being)(?: not| only| never)? told", "is given, is reported, learns, gets"),
     Dropped("(?:let|lets|letting) go", "release, close, drop"),
-    Dropped("(?:look|looks|looked|looking) after", "maintain, manage"),
+    Dropped("(?:look|looks|looking) after (?:it|them|the)|looked after", "maintain, manage"),
     Dropped("(?:at|in) hand", "available, in memory"),
     Dropped("(?:can|cannot|could|may|to) be had", "is available"),
     Dropped("wherever [\\w ]+ stands", "in every place that has"),
@@ -52,10 +53,11 @@ DROPPED = (
         "behind",
         "after, below",
         fine="behind[ -](?:(?:a|an|the|this|your|such a)[ -])?(?:reverse )?(?:proxy|proxies|nginx|Caddy)"
-        "|(?:leave|leaves|left|leaving|lag|lags|fall|falls|fallen) (?:\\w+ ){0,3}behind",
+        "|(?:leave|leaves|left|leaving|lag|lags|fall|falls|fallen)[ _](?:\\w+ ){0,3}behind",
     ),
     # Private names for what the field has a word for.
-    Dropped("wish|wishes|wished", "operation, want"),
+    # Memory knows the word as one that people use.
+    Dropped("wish|wishes|wished", "operation, want", fine="\\|wish"),
     Dropped("\\w*_told|told_\\w*", "a verb: report, notify"),
     Dropped("keepsakes?", "kept text"),
     Dropped("manners", "access, rules"),
@@ -64,8 +66,8 @@ DROPPED = (
     Dropped("sieves?|sieved", "filter"),
     Dropped("ledgers?", "record, log"),
     Dropped("twins?", "copy, counterpart, the same page as Markdown"),
-    # `verify` reports a file that is not nacre's as a `stranger`: a value of the interface.
-    Dropped("strangers?", "unknown user, other program", fine="`stranger`"),
+    # "stranger" is a value of the interface: a file that is not nacre's, and a sender who may not write.
+    Dropped("strangers?", "unknown user, other program", fine='[`"]stranger[`"]'),
     Dropped("(?-i:Desk|Letter)", "ports, request"),
 )
 
