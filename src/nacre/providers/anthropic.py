@@ -13,7 +13,7 @@ from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
 from nacre.entries import Message, ToolCall
 from nacre.errors import ModelUnavailable, ProviderError
 from nacre.providers import wire
-from nacre.providers.model_server import Endpoint, ModelServer, Timeouts, clean_key, is_nearby
+from nacre.providers.model_server import ModelServer, Timeouts, clean_key, is_nearby
 from nacre.providers.server_responses import Failure, events, read_failure
 from nacre.providers.text_tools.provider import read_written_calls
 
@@ -45,20 +45,19 @@ class Anthropic:
         options: Mapping[str, Any] | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
+        self.model = model
         self._settings = Settings(model=model, max_tokens=max_tokens, thinking=thinking, options=dict(options or {}))
         self.is_local = is_nearby(base_url)
         secret = clean_key(key, owner=base_url)
-        endpoint = Endpoint(
-            name="Anthropic" if base_url.rstrip("/") == HOME else "the server",
-            address=base_url.rstrip("/").removesuffix("/v1"),
+        self._server = ModelServer(
+            "Anthropic" if base_url.rstrip("/") == HOME else "the server",
+            base_url.rstrip("/").removesuffix("/v1"),
             headers={"anthropic-version": VERSION, **({"x-api-key": secret} if secret else {})},
             secret=secret,
+            frames=events,
+            judge=self._judge,
+            timeouts=timeouts,
         )
-        self._server = ModelServer(endpoint, frames=events, judge=self._judge, timeouts=timeouts or Timeouts())
-
-    @property
-    def model(self) -> str:
-        return self._settings.model
 
     @property
     def context_size(self) -> int | None:
@@ -89,10 +88,10 @@ class Anthropic:
         await self._server.close()
 
     def _judge(self, failure: Failure) -> ProviderError | None:
-        if failure.status == 404:  # noqa: PLR2004 - not found
-            sentence = self._server.sentence(failure)
-            return ModelUnavailable(f"{sentence}; check the name of the model ({self.model!r}) and the address")
-        return None
+        if failure.status != 404:  # noqa: PLR2004 - not found
+            return None
+        sentence = self._server.sentence(failure)
+        return ModelUnavailable(f"{sentence}; check the name of the model ({self.model!r}) and the address")
 
 
 # ---- the request
@@ -109,23 +108,18 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 def body(context: Context, settings: Settings) -> dict[str, Any]:
     """Translate a context to the body of `/v1/messages`; what the next one repeats is marked for the cache."""
-    messages = _messages(context.messages, settings)
+    messages = _turns(context.messages, settings.model)
     if messages and messages[-1]["role"] == "user":
         messages[-1]["content"][-1] |= _CACHE_MARK
-    found: dict[str, Any] = {
-        "model": settings.model,
-        "max_tokens": settings.max_tokens,
-        "messages": messages,
-        "stream": True,
-    }
+    found = {"model": settings.model, "max_tokens": settings.max_tokens, "messages": messages, "stream": True}
     if context.system.strip():
         found["system"] = [{"type": "text", "text": context.system, **_CACHE_MARK}]
     if context.tools:
-        found["tools"] = [
+        tools: list[dict[str, Any]] = [
             {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
             for spec in context.tools
         ]
-        found["tools"][-1] |= _CACHE_MARK
+        found["tools"] = [*tools[:-1], tools[-1] | _CACHE_MARK]
     # The server takes schemas that follow its rules alone, which are those of OpenAI's strict mode.
     if context.form is not None and context.form.strict:
         found["output_config"] = {"format": {"type": "json_schema", "schema": context.form.schema}}
@@ -134,39 +128,33 @@ def body(context: Context, settings: Settings) -> dict[str, Any]:
     return found | settings.options
 
 
-def _messages(messages: Sequence[Message], settings: Settings) -> list[dict[str, Any]]:
+def _turns(messages: Sequence[Message], model: str) -> list[dict[str, Any]]:
     """Turns of user and assistant; what the assistant does not say is the user's, its results first."""
     found: list[dict[str, Any]] = []
     for is_assistant, turn in itertools.groupby(messages, key=lambda message: message.role == "assistant"):
         content: list[dict[str, Any]] = []
-        if is_assistant:
-            for message in turn:
-                if message.model == settings.model:
-                    content += message.extra.get(SIGNED) or []
-                content += _blocks(message)
-                for call in message.tool_calls:
-                    id, arguments = wire.fitting_id(call.id, _ID), wire.object_of(call.arguments)
-                    content.append({"type": "tool_use", "id": id, "name": call.name, "input": arguments})
-        else:
-            given = list(turn)
-            content += [_result(message) for message in given if message.role == "tool"]
-            content += [block for message in given if message.role != "tool" for block in _blocks(message)]
-            content = content or [{"type": "text", "text": "(nothing)"}]
+        results: list[dict[str, Any]] = []
+        for message in turn:
+            blocks = _blocks(message)
+            if message.role == "tool":
+                has_images = any(block["type"] == "image" for block in blocks)
+                shown = blocks if has_images else wire.text_of(message).strip()
+                result = {"type": "tool_result", "tool_use_id": wire.fitting_id(message.tool_call_id, _ID)}
+                failed = {"is_error": True} if message.extra.get("failed") else {}
+                results.append(result | ({"content": shown} if shown else {}) | failed)
+                continue
+            signed = message.extra.get(SIGNED) if is_assistant and message.model == model else None
+            content += [*(signed or ()), *blocks]
+            for call in message.tool_calls if is_assistant else ():
+                id, arguments = wire.fitting_id(call.id, _ID), wire.object_of(call.arguments)
+                content.append({"type": "tool_use", "id": id, "name": call.name, "input": arguments})
         role = "assistant" if is_assistant else "user"
+        content = [*results, *content] or ([] if is_assistant else [{"type": "text", "text": "(nothing)"}])
         if found and role == found[-1]["role"]:
             found[-1]["content"] += content
         elif content:
             found.append({"role": role, "content": content})
     return found
-
-
-def _result(message: Message) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": "tool_result", "tool_use_id": wire.fitting_id(message.tool_call_id, _ID)}
-    if any(wire.image_url(part) is not None for part in wire.parts_of(message)):
-        found["content"] = _blocks(message)
-    elif text := wire.text_of(message).strip():
-        found["content"] = text
-    return found | ({"is_error": True} if message.extra.get("failed") else {})
 
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
@@ -226,19 +214,12 @@ class _Piece(Struct):
     error: Any = None
 
 
-class _Answer:
+class _Answer(wire.Answer):
     def __init__(self, model: str, emit: Emit) -> None:
-        self._model, self._emit = model, emit
-        self._pieces = wire.Pieces(emit)
+        super().__init__(model, emit)
         self._open: dict[int, dict[str, Any]] = {}
         self._usage: dict[str, int] = {}
-        self._request = ""
-        self._finish = ""
-        self._over = False
-
-    @property
-    def complete(self) -> bool:
-        return self._over
+        self._request = self._finish = ""
 
     def take(self, piece: dict[str, Any]) -> None:
         read = convert(piece, _Piece)
@@ -248,17 +229,17 @@ class _Answer:
             case "content_block_start":
                 self._start(read.index, wire.mapping_of(piece.get("content_block")))
             case "content_block_delta":
-                self._take_delta(self._open.setdefault(read.index, {}), read.delta or _Delta())
+                self._continue(self._open.setdefault(read.index, {}), read.delta or _Delta())
             case "message_delta":
                 self._count(read.usage)
                 self._finish = (read.delta.stop_reason if read.delta else None) or self._finish
             case "message_stop":
-                self._over = True
+                self.complete = True
             case "message":
                 self._begin(_Message(id=read.id, usage=read.usage))
                 for index, block in enumerate(piece.get("content") or ()):
                     self._start(index, block)
-                self._finish, self._over = read.stop_reason or "", True
+                self._finish, self.complete = read.stop_reason or "", True
             case _:
                 if read.error:
                     kind = wire.mapping_of(read.error).get("type")
@@ -276,15 +257,15 @@ class _Answer:
     def _start(self, index: int, block: dict[str, Any]) -> None:
         """Open a block; it is kept with fields that we do not know, for it may have to be returned as it was."""
         self._open[index] = dict(block)
-        self._pieces.say(block.get("text"))
-        self._pieces.think(block.get("thinking"))
+        self.say(block.get("text"))
+        self.think(block.get("thinking"))
 
-    def _take_delta(self, block: dict[str, Any], delta: _Delta) -> None:
+    def _continue(self, block: dict[str, Any], delta: _Delta) -> None:
         match delta.type:
             case "text_delta":
-                self._pieces.say(delta.text)
+                self.say(delta.text)
             case "thinking_delta":
-                self._pieces.think(delta.thinking)
+                self.think(delta.thinking)
                 block["thinking"] = (block.get("thinking") or "") + (delta.thinking or "")
             case "signature_delta":
                 block["signature"] = delta.signature
@@ -292,9 +273,6 @@ class _Answer:
                 block["json"] = block.get("json", "") + (delta.partial_json or "")
             case _:  # citations, and what comes later
                 pass
-
-    def end(self) -> None:
-        """An answer is complete when the server says so, and only then."""
 
     def result(self) -> Reply:
         if self._finish == "refusal":
@@ -307,8 +285,7 @@ class _Answer:
                 id, name = block.get("id") or "", block.get("name") or ""
                 calls.append(ToolCall(id=id, name=name, arguments=wire.arguments_of(raw)))
         signed = [block for block in blocks if block.get("signature") or block.get("type") == "redacted_thinking"]
-        extra = wire.storable({SIGNED: signed}, SIGNED) if signed else None
-        message = self._pieces.message(self._model, calls, extra)
+        message = self.message(calls, wire.storable({SIGNED: signed}, SIGNED) if signed else None)
         # Tokens read from the cache or written to it are not among the `input_tokens`.
         counts = self._usage
         cached = counts.get("cache_read_input_tokens", 0)

@@ -10,20 +10,20 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
 import httpx2
 from msgspec import Struct, ValidationError
 
-from nacre.agent.ports import Emit, Event, Notice, Text, Thought, ignore
+from nacre.agent.ports import Emit, Event, Notice, Reply, Text, Thought, ignore
 from nacre.backoff import Backoff
 from nacre.errors import ConfigError, ContextOverflow, ProviderError
 from nacre.providers.server_responses import Failure, lines, not_json, parse_piece, read_failure
+from nacre.providers.wire import Answer
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
 MAX_REASON = 600
@@ -55,61 +55,37 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
 
-class Reading(Protocol[T_co]):
-    """An answer as it is put together from the pieces of a stream."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether all that must come has come."""
-
-    def take(self, piece: dict[str, Any]) -> None:
-        """Take what came next.
-
-        Raises Failure if it says that the answer failed, and msgspec.ValidationError if it has a wrong type.
-        """
-
-    def end(self) -> None:
-        """Hear that nothing more comes; the answer may be complete for this alone."""
-
-    def result(self) -> T_co:
-        """The whole answer; raises Failure if it cannot be stored."""
-
-
-Judge = Callable[[Failure], ProviderError | None]
-"""What a provider knows about a failure: an error that a retry cannot help, or None."""
-
-Frames = Callable[[AsyncIterator[bytes]], AsyncGenerator[bytes, None]]
-
-
-class Endpoint(Struct, frozen=True, kw_only=True):
-    """Where a server is, what it is called, and what it wants to see on every request."""
-
-    name: str
-    address: str
-    headers: dict[str, str] = {}
-    secret: str = ""
-    remedy: str = "check that the address is right and the server is running"
-
-
 class ModelServer:
     """One server, spoken to over HTTP.
 
-    Nothing is opened before the first request. No key is in any message: what
-    the server says is searched for it.
+    `frames` cuts the lines of an answer into pieces. `judge` is what a provider knows about a failure: an error that a
+    retry cannot help, or None. Nothing is opened before the first request. No key is in any message: what the server
+    says is searched for it.
     """
 
-    def __init__(self, endpoint: Endpoint, *, frames: Frames, judge: Judge, timeouts: Timeouts) -> None:
-        self.where = f"{endpoint.name} at {_public_address(endpoint.address)}"
-        self._address = endpoint.address.rstrip("/")
-        self._headers = {"user-agent": "nacre", **endpoint.headers}
-        self._secret, self._remedy = endpoint.secret, endpoint.remedy
-        self._frames, self._judge, self._timeouts = frames, judge, timeouts
+    def __init__(  # noqa: PLR0913 - where it is, what it sends, and how it is asked
+        self,
+        name: str,
+        address: str,
+        *,
+        headers: dict[str, str],
+        secret: str,
+        frames: Callable[[AsyncIterator[bytes]], AsyncGenerator[bytes, None]],
+        judge: Callable[[Failure], ProviderError | None],
+        timeouts: Timeouts | None,
+        remedy: str = "check that the address is right and the server is running",
+    ) -> None:
+        self.where = f"{name} at {_public_address(address)}"
+        self._address = address.rstrip("/")
+        self._headers = {"user-agent": "nacre", **headers}
+        self._secret, self._remedy = secret, remedy
+        self._frames, self._judge, self._timeouts = frames, judge, timeouts or Timeouts()
         self._client: httpx2.AsyncClient | None = None
 
-    async def ask(self, path: str, body: Mapping[str, Any], *, begin: Callable[[Emit], Reading[T]], emit: Emit) -> T:
+    async def ask(self, path: str, body: Mapping[str, Any], *, begin: Callable[[Emit], Answer], emit: Emit) -> Reply:
         """Ask for an answer in pieces; once any of it was emitted, it is never asked for again."""
 
-        async def send(watch: Emit) -> T:
+        async def send(watch: Emit) -> Reply:
             return await self._send("POST", path, body, lambda response: self._follow(response, begin(watch)))
 
         with anyio.move_on_after(self._timeouts.whole):
@@ -121,10 +97,15 @@ class ModelServer:
     async def fetch(self, path: str, body: Mapping[str, Any] | None = None, *, attempts: int = 1) -> Any:
         """Get a JSON value; a body makes it a POST."""
 
-        async def send(_: Emit) -> Any:
-            return await self._send("GET" if body is None else "POST", path, body, _read_json)
+        async def read(response: httpx2.Response) -> Any:
+            content = await response.aread()
+            try:
+                return json.loads(content)
+            except (ValueError, RecursionError) as error:
+                raise not_json(content) from error
 
-        return await self._retry(send, emit=ignore, attempts=attempts)
+        method = "GET" if body is None else "POST"
+        return await self._retry(lambda _: self._send(method, path, body, read), emit=ignore, attempts=attempts)
 
     async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Give the JSON documents of a response as they come; one attempt. Raises ProviderError."""
@@ -245,21 +226,31 @@ class ModelServer:
             raise Failure(f"closed the connection before it answered{_why(error)}", can_retry=True) from error
         raise AssertionError  # the last attempt returns or raises
 
-    async def _follow(self, response: httpx2.Response, reading: Reading[T]) -> T:
+    async def _follow(self, response: httpx2.Response, answer: Answer) -> Reply:
+        def take(piece: bytes) -> None:
+            # A piece of a shape that no server should send is the server's failure.
+            value = parse_piece(piece)
+            try:
+                answer.take(value)
+            except (ValidationError, UnicodeEncodeError) as error:
+                # The latter comes of half a surrogate pair where something else than text is due.
+                why = str(error) if isinstance(error, ValidationError) else "text that is not Unicode"
+                raise Failure(f"sent something that is not a piece of an answer: {why}: {piece[:80]!r}") from error
+
         async with aclosing(lines(response.aiter_bytes())) as whole, aclosing(self._frames(whole)) as pieces:
             async for piece in pieces:
-                _take(reading, piece)
-                if reading.complete:
+                take(piece)
+                if answer.complete:
                     break
-            if not reading.complete:
-                reading.end()
-            if not reading.complete:
+            if not answer.complete:
+                answer.end()
+            if not answer.complete:
                 raise Failure("ended its answer before it was complete", can_retry=True)
             # Whatever goes wrong from here on, the answer is there.
             with anyio.move_on_after(self._timeouts.grace), suppress(httpx2.HTTPError, Failure):
                 async for piece in pieces:
-                    _take(reading, piece)
-        return reading.result()
+                    take(piece)
+        return answer.result()
 
 
 class AnswerWatch:
@@ -272,25 +263,6 @@ class AnswerWatch:
     def __call__(self, event: Event) -> None:
         self.has_answer = self.has_answer or isinstance(event, Text | Thought)
         self._emit(event)
-
-
-def _take(reading: Reading[T], piece: bytes) -> None:
-    """Take the next piece of an answer; one of a shape that no server should send is the server's failure."""
-    value = parse_piece(piece)
-    try:
-        reading.take(value)
-    except (ValidationError, UnicodeEncodeError) as error:
-        # The latter comes of half a surrogate pair where something else than text is due.
-        why = str(error) if isinstance(error, ValidationError) else "text that is not Unicode"
-        raise Failure(f"sent something that is not a piece of an answer: {why}: {piece[:80]!r}") from error
-
-
-async def _read_json(response: httpx2.Response) -> Any:
-    body = await response.aread()
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise not_json(body) from error
 
 
 # ---- failures

@@ -13,10 +13,10 @@ from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
-from nacre.entries import Message, ToolCall
+from nacre.entries import ToolCall
 from nacre.errors import ConfigError, ModelUnavailable, ProviderError
 from nacre.providers import wire
-from nacre.providers.model_server import Endpoint, ModelServer, Timeouts, clean_key, is_nearby
+from nacre.providers.model_server import ModelServer, Timeouts, clean_key, is_nearby
 from nacre.providers.server_responses import Failure, documents, read_failure
 from nacre.providers.text_tools.provider import TextToolProvider, read_written_calls
 
@@ -56,13 +56,10 @@ class Ollama:
         extra: Mapping[str, Any] | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
+        self.model = model
+        given, more = dict(options or {}), dict(extra or {})
         self._settings = Settings(
-            model=model,
-            num_ctx=num_ctx,
-            keep_alive=keep_alive,
-            think=think,
-            options=dict(options or {}),
-            extra=dict(extra or {}),
+            model=model, num_ctx=num_ctx, keep_alive=keep_alive, think=think, options=given, extra=more
         )
         self._native: bool | None = {"auto": None, "native": True, "prompted": False}[tools]
         self._may_fall_back = tools == "auto"
@@ -71,18 +68,16 @@ class Ollama:
         where = address(os.environ.get("OLLAMA_HOST", "") if host is None else host)
         # Ollama passes requests for its cloud models on to its own servers.
         self.is_local = is_nearby(where) and not is_cloud(model)
-        endpoint = Endpoint(
-            name="Ollama",
-            address=where,
+        self._server = ModelServer(
+            "Ollama",
+            where,
             headers={"authorization": f"Bearer {secret}"} if secret else {},
             secret=secret,
             remedy="start it with `ollama serve`",
+            frames=documents,
+            judge=self._judge,
+            timeouts=timeouts,
         )
-        self._server = ModelServer(endpoint, frames=documents, judge=self._judge, timeouts=timeouts or Timeouts())
-
-    @property
-    def model(self) -> str:
-        return self._settings.model
 
     @property
     def context_size(self) -> int | None:
@@ -147,15 +142,14 @@ class Ollama:
             shown = await self._server.fetch("/api/show", {"model": info.name})
         except ProviderError:
             return info
-        able = shown.get("capabilities") if isinstance(shown, dict) else None
-        capabilities = tuple(str(one) for one in able) if isinstance(able, list) else ()
+        able = wire.mapping_of(shown).get("capabilities")
+        capabilities = tuple(map(str, able)) if isinstance(able, list) else ()
         return replace(info, context=_context_length(shown), capabilities=capabilities)
 
     async def installed(self) -> list[wire.ModelInfo]:
         """The installed models with their size only: one request."""
         listed = await self._server.fetch("/api/tags")
-        entries = listed.get("models") if isinstance(listed, dict) else None
-        if not isinstance(entries, list):
+        if not isinstance(wire.mapping_of(listed).get("models"), list):
             raise ModelUnavailable(f"{self._server.where} does not answer like Ollama; is it another server?")
         return [
             wire.ModelInfo(name=entry["name"], size=size if isinstance(size := entry.get("size"), int) else None)
@@ -173,27 +167,23 @@ class Ollama:
         await self._server.close()
 
     async def _chat(self, context: Context, emit: Emit, schema: dict[str, Any] | None) -> Reply:
-        size = self.context_size
         settings = self._settings
-        if size is not None and size < settings.num_ctx:
-            settings = replace(settings, num_ctx=size)
+        settings = replace(settings, num_ctx=min(settings.num_ctx, self.context_size or settings.num_ctx))
         request = body(context, settings, schema=schema)
         return await self._server.ask("/api/chat", request, begin=lambda inner: _Answer(settings, inner), emit=emit)
 
     def _judge(self, failure: Failure) -> ProviderError | None:
-        sentence = self._server.sentence(failure)
-        if failure.status == 404:  # noqa: PLR2004 - not found
-            if "model" in failure.message.lower():
-                return ModelUnavailable(
-                    f"{self._server.where} does not have the model {self.model!r}\n"
-                    f"To install it: nacre models pull {self.model}"
-                )
+        sentence, message = self._server.sentence(failure), failure.message
+        if failure.status == 404 and "model" in message.lower():  # noqa: PLR2004 - not found
+            return ModelUnavailable(
+                f"{self._server.where} does not have the model {self.model!r}\n"
+                f"To install it: nacre models pull {self.model}"
+            )
+        if failure.status == 404:  # noqa: PLR2004 - the same
             return _NotFound(sentence)
-        if "does not support tools" in failure.message:
+        if "does not support tools" in message:
             return _NoTools(f'{sentence}; set agent.tools = "prompted" to describe tools in the prompt')
-        if "does not support thinking" in failure.message:
-            return ProviderError(f"{sentence}; leave `think` unset")
-        return None
+        return ProviderError(f"{sentence}; leave `think` unset") if "does not support thinking" in message else None
 
 
 def _context_length(shown: Any) -> int | None:
@@ -234,12 +224,29 @@ def body(context: Context, settings: Settings, *, schema: dict[str, Any] | None 
     """Translate a context to the body of `/api/chat`."""
     # Which tool each call was of; results of earlier versions do not name theirs.
     names = {call.id: call.name for message in context.messages for call in message.tool_calls}
-    found: dict[str, Any] = {
+    messages = wire.system_first(context)
+    for message in wire.with_result_images(context.messages):
+        found: dict[str, Any] = {"role": message.role, "content": wire.text_of(message)}
+        messages.append(found)
+        if message.role == "tool":
+            id = message.tool_call_id or ""
+            found |= {"tool_name": message.name or names.get(id, ""), "tool_call_id": id}
+            continue
+        # The images that came along as data; the server fetches none.
+        urls = (wire.image_url(part) for part in wire.parts_of(message))
+        images = [image[1] for url in urls if url is not None and (image := wire.image_data(url))]
+        if images:
+            found["images"] = images
+        if message.role == "assistant" and message.reasoning:
+            found["thinking"] = message.reasoning
+        if message.tool_calls:
+            found["tool_calls"] = []
+            for index, call in enumerate(message.tool_calls):
+                function = {"index": index, "name": call.name, "arguments": wire.object_of(call.arguments)}
+                found["tool_calls"].append({"id": call.id, "function": function})
+    request: dict[str, Any] = {
         "model": settings.model,
-        "messages": [
-            *wire.system_first(context),
-            *(_message(message, names) for message in wire.with_result_images(context.messages)),
-        ],
+        "messages": messages,
         "stream": True,
         # The server would drop messages from the front, or from the middle while it answers.
         "truncate": False,
@@ -247,29 +254,9 @@ def body(context: Context, settings: Settings, *, schema: dict[str, Any] | None 
         "options": {**settings.options, "num_ctx": settings.num_ctx},
     }
     if context.tools:
-        found["tools"] = [wire.function(spec) for spec in context.tools]
+        request["tools"] = [wire.function(spec) for spec in context.tools]
     wanted = {"keep_alive": settings.keep_alive, "think": settings.think, "format": schema}
-    return found | {key: value for key, value in wanted.items() if value is not None} | settings.extra
-
-
-def _message(message: Message, names: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"role": message.role, "content": wire.text_of(message)}
-    if message.role == "tool":
-        id = message.tool_call_id or ""
-        return found | {"tool_name": message.name or names.get(id, ""), "tool_call_id": id}
-    # The images that came along as data; the server fetches none.
-    urls = (wire.image_url(part) for part in wire.parts_of(message))
-    images = [image[1] for url in urls if url is not None and (image := wire.image_data(url))]
-    if images:
-        found["images"] = images
-    if message.role == "assistant" and message.reasoning:
-        found["thinking"] = message.reasoning
-    if message.tool_calls:
-        found["tool_calls"] = []
-        for index, call in enumerate(message.tool_calls):
-            function = {"index": index, "name": call.name, "arguments": wire.object_of(call.arguments)}
-            found["tool_calls"].append({"id": call.id, "function": function})
-    return found
+    return request | {key: value for key, value in wanted.items() if value is not None} | settings.extra
 
 
 # ---- the answer: the fields that an answer is made of must have their types, others may be anything
@@ -292,41 +279,33 @@ class _Piece(Struct):
     error: Any = None
 
 
-class _Answer:
+class _Answer(wire.Answer):
     def __init__(self, settings: Settings, emit: Emit) -> None:
-        self._settings, self._emit = settings, emit
-        self._pieces = wire.Pieces(emit)
+        super().__init__(settings.model, emit)
+        self._num_ctx = settings.num_ctx
         self._calls: list[ToolCall] = []
-        self._end: dict[str, Any] = {}
-
-    @property
-    def complete(self) -> bool:
-        return bool(self._end)
+        self._last: dict[str, Any] = {}
 
     def take(self, piece: dict[str, Any]) -> None:
         if "error" in piece:
             raise read_failure(piece, status=200)
         read = convert(piece, _Piece)
         message = read.message or _Message()
-        self._pieces.think(message.thinking)
-        self._pieces.say(message.content)
+        self.think(message.thinking)
+        self.say(message.content)
         for call in message.tool_calls or ():
             function = call.function or wire.FunctionPiece()
             id, arguments = call.id if isinstance(call.id, str) else "", wire.arguments_of(function.arguments or {})
             self._calls.append(ToolCall(id=id, name=function.name or "", arguments=arguments))
         if read.done:
-            self._end = piece
-
-    def end(self) -> None:
-        """An answer is complete when the server says so, and only then."""
+            self._last, self.complete = piece, True
 
     def result(self) -> Reply:
-        prompt, completion = self._end.get("prompt_eval_count"), self._end.get("eval_count")
+        prompt, completion = self._last.get("prompt_eval_count"), self._last.get("eval_count")
         usage = Usage(prompt=wire.token_count(prompt), completion=wire.token_count(completion))
-        if usage.prompt >= self._settings.num_ctx:
+        if usage.prompt >= self._num_ctx:
             self._emit(Notice("Ollama cut the request to fit its window; Ollama 0.12.6 and later report this instead"))
-        message = self._pieces.message(self._settings.model, self._calls)
-        return wire.make_reply(message, usage=usage, cut=self._end.get("done_reason") == "length")
+        return wire.make_reply(self.message(self._calls), usage=usage, cut=self._last.get("done_reason") == "length")
 
 
 # ---- the address

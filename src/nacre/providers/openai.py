@@ -15,7 +15,7 @@ from nacre.agent.ports import Context, Emit, Form, Notice, Reply, Usage, ignore
 from nacre.entries import Message, ToolCall
 from nacre.errors import ModelUnavailable, ProviderError, RateLimited
 from nacre.providers import wire
-from nacre.providers.model_server import RETRIED, AnswerWatch, Endpoint, ModelServer, Timeouts, clean_key, is_nearby
+from nacre.providers.model_server import RETRIED, AnswerWatch, ModelServer, Timeouts, clean_key, is_nearby
 from nacre.providers.server_responses import DONE, Failure, events, read_failure
 from nacre.providers.text_tools.parser import read
 from nacre.providers.text_tools.provider import read_written_calls
@@ -27,6 +27,7 @@ DETAILS = "reasoning_details"
 """Where a message's `extra` keeps OpenRouter's thoughts, which go back to the model that had them."""
 _ID = re.compile(r".{1,40}", re.DOTALL)
 _DEMANDING = re.compile(r"deepseek|kimi", re.IGNORECASE)
+_WINDOW_FIELDS = ("max_model_len", "context_length", "max_context_length", "context_window", "n_ctx", "n_ctx_train")
 
 
 class OpenAI:
@@ -50,6 +51,7 @@ class OpenAI:
         options: Mapping[str, Any] | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
+        self.model = model
         modern = azure is not None or base_url.rstrip("/") == HOME
         self._settings = Settings(
             model=model,
@@ -70,17 +72,15 @@ class OpenAI:
             self._chat_path = f"/openai/deployments/{quote(model, safe='')}/chat/completions{version}"
             self._models_path = f"/openai/models{version}"
         headers = {"api-key": secret} if azure else {"authorization": f"Bearer {secret}"}
-        endpoint = Endpoint(
-            name="Azure OpenAI" if azure else "OpenAI" if modern else "the server",
-            address=base_url.rstrip("/").removesuffix("/openai") if azure else base_url,
+        self._server = ModelServer(
+            "Azure OpenAI" if azure else "OpenAI" if modern else "the server",
+            base_url.rstrip("/").removesuffix("/openai") if azure else base_url,
             headers=headers if secret else {},
             secret=secret,
+            frames=events,
+            judge=self._judge,
+            timeouts=timeouts,
         )
-        self._server = ModelServer(endpoint, frames=events, judge=self._judge, timeouts=timeouts or Timeouts())
-
-    @property
-    def model(self) -> str:
-        return self._settings.model
 
     @property
     def context_size(self) -> int | None:
@@ -109,32 +109,35 @@ class OpenAI:
         self._window = found.context if found is not None else None
 
     async def complete(self, context: Context, *, emit: Emit, schema: dict[str, Any] | None = None) -> Reply:
-        """Answer; with a `schema`, in JSON that follows it, as with the context's form."""
-        shown = context if schema is None else replace(context, form=Form(schema=schema))
-        return await read_written_calls(lambda inner: self._ask(shown, inner), context.tools, emit)
+        """Answer; with a `schema`, in JSON that follows it, as with the context's form.
 
-    async def _ask(self, context: Context, emit: Emit) -> Reply:
-        """Answer; a request that the server refused for no lasting reason is repeated."""
-        watch, is_repeated = AnswerWatch(emit), False
-        while True:
-            request = body(context, self._settings, usage=self._usage)
-            try:
-                return await self._server.ask(
-                    self._chat_path, request, begin=lambda inner: _Answer(self.model, inner), emit=watch
-                )
-            except _NoUsage:
-                self._usage = False
-            except _CallRefused as error:
-                # The server could not read the calls; perhaps we can.
-                calls = read(error.generation, context.tools).calls
-                if calls and all(isinstance(call.arguments, dict) for call in calls):
-                    made = [ToolCall(name=call.name, arguments=call.arguments) for call in calls]
-                    return wire.make_reply(wire.Pieces(ignore).message(self.model, made), usage=None, cut=False)
-                # The same request may well succeed, but words that were shown would come twice.
-                if is_repeated or watch.has_answer:
-                    raise
-                is_repeated = True
-                emit(Notice(f"{error}; asking again"))
+        A request that the server refused for no lasting reason is repeated.
+        """
+        shown = context if schema is None else replace(context, form=Form(schema=schema))
+
+        async def ask(inner: Emit) -> Reply:
+            watch, is_repeated = AnswerWatch(inner), False
+            while True:
+                request = body(shown, self._settings, usage=self._usage)
+                try:
+                    return await self._server.ask(
+                        self._chat_path, request, begin=lambda taken: _Answer(self.model, taken), emit=watch
+                    )
+                except _NoUsage:
+                    self._usage = False
+                except _CallRefused as error:
+                    # The server could not read the calls; perhaps we can.
+                    calls = read(error.generation, shown.tools).calls
+                    if calls and all(isinstance(call.arguments, dict) for call in calls):
+                        made = [ToolCall(name=call.name, arguments=call.arguments) for call in calls]
+                        return wire.make_reply(wire.Answer(self.model, ignore).message(made), usage=None, cut=False)
+                    # The same request may well succeed, but words that were shown would come twice.
+                    if is_repeated or watch.has_answer:
+                        raise
+                    is_repeated = True
+                    inner(Notice(f"{error}; asking again"))
+
+        return await read_written_calls(ask, context.tools, emit)
 
     async def models(self) -> list[str]:
         """The names of the server's models."""
@@ -142,11 +145,15 @@ class OpenAI:
 
     async def list_models(self) -> list[wire.ModelInfo]:
         """The server's models; the window where the server or our table knows it."""
-        listed = await self._server.fetch(self._models_path)
-        return [
-            wire.ModelInfo(name=entry["id"], context=_listed_window(entry) or wire.known_window(entry["id"]))
-            for entry in wire.entries_of(listed, "data", name="id")
-        ]
+        found = []
+        for entry in wire.entries_of(await self._server.fetch(self._models_path), "data", name="id"):
+            # vLLM, OpenRouter, LM Studio and llama.cpp each have a field of their own for the window.
+            sizes = (
+                source.get(name) for name in _WINDOW_FIELDS for source in (entry, wire.mapping_of(entry.get("meta")))
+            )
+            window = next((size for size in sizes if isinstance(size, int) and size > 0), None)
+            found.append(wire.ModelInfo(name=entry["id"], context=window or wire.known_window(entry["id"])))
+        return found
 
     async def close(self) -> None:
         await self._server.close()
@@ -162,15 +169,6 @@ class OpenAI:
         if failure.status == 404 and not failure.overflow:  # noqa: PLR2004 - not found
             return ModelUnavailable(f"{sentence}; check the name of the model ({self.model!r}) and the address")
         return None
-
-
-def _listed_window(entry: Mapping[str, Any]) -> int | None:
-    """The window of a listed model: vLLM, OpenRouter, LM Studio and llama.cpp each have a field of their own."""
-    meta = entry.get("meta")
-    sources = (entry, meta) if isinstance(meta, dict) else (entry,)
-    names = ("max_model_len", "context_length", "max_context_length", "context_window", "n_ctx", "n_ctx_train")
-    sizes = (source.get(name) for name in names for source in sources)
-    return next((size for size in sizes if isinstance(size, int) and size > 0), None)
 
 
 class _NoUsage(ProviderError):
@@ -206,12 +204,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 def body(context: Context, settings: Settings, *, usage: bool = True) -> dict[str, Any]:
     """Translate a context to the body of `/chat/completions`."""
+    messages = [_message(message, settings) for message in wire.with_result_images(context.messages)]
     found: dict[str, Any] = {
         "model": settings.model,
-        "messages": [
-            *wire.system_first(context),
-            *(_message(message, settings) for message in wire.with_result_images(context.messages)),
-        ],
+        "messages": [*wire.system_first(context), *messages],
         "stream": True,
     }
     if usage:
@@ -224,13 +220,13 @@ def body(context: Context, settings: Settings, *, usage: bool = True) -> dict[st
         found["prompt_cache_key"] = context.cache_key
     form = context.form
     if form is not None and (settings.form_with_tools or not context.tools):
-        if form.schema == {"type": "object"}:
-            # Any object at all is what more servers understand.
-            found["response_format"] = {"type": "json_object"}
-        else:
-            strict = {"strict": True} if form.strict else {}
-            json_schema = {"name": form.name, "schema": form.schema, **strict}
-            found["response_format"] = {"type": "json_schema", "json_schema": json_schema}
+        strict = {"strict": True} if form.strict else {}
+        json_schema = {"name": form.name, "schema": form.schema, **strict}
+        # Any object at all is what more servers understand.
+        is_any = form.schema == {"type": "object"}
+        found["response_format"] = (
+            {"type": "json_object"} if is_any else {"type": "json_schema", "json_schema": json_schema}
+        )
     return found | settings.options
 
 
@@ -303,22 +299,18 @@ class _Piece(Struct):
     error: Any = None
 
 
-class _Answer:
+class _Answer(wire.Answer):
     def __init__(self, model: str, emit: Emit) -> None:
-        self._model, self._emit = model, emit
-        self._pieces = wire.Pieces(emit)
-        self._calls = _Calls()
-        self._details = _Details()
+        super().__init__(model, emit)
+        # Calls as they are put together from pieces, and where the pieces that come next belong.
+        self._calls: list[_Call] = []
+        self._at: dict[int | str, _Call] = {}
+        self._details: list[dict[str, Any]] = []
         self._usage: dict[str, Any] = {}
         self._request = self._finish = ""
-        self._is_left_open = self._streams = self._over = False
-
-    @property
-    def complete(self) -> bool:
-        return bool(self._finish) or self._over
+        self._is_left_open = self._streams = False
 
     def take(self, piece: dict[str, Any]) -> None:
-        self._over = self._over or piece is DONE
         read = convert(piece, _Piece)
         if read.error:
             raise _stream_failure(read.error)
@@ -333,54 +325,25 @@ class _Answer:
             self._is_left_open = choice.finish_reason == ""
         if self._finish == "error":
             raise Failure("ended its answer with an error, and did not say which", can_retry=True)
+        self.complete = self.complete or bool(self._finish) or piece is DONE
 
     def _take_delta(self, delta: _Delta) -> None:
         thought = _text(delta.reasoning_content) or _text(delta.reasoning)
-        details = self._details.take(delta.reasoning_details)
-        self._pieces.think(thought or details)
+        details = self._take_details(delta.reasoning_details)
+        self.think(thought or details)
         for part in [delta.content] if isinstance(delta.content, str) else delta.content or ():
             if isinstance(part, str):
-                self._pieces.say(part)
+                self.say(part)
             else:
-                self._pieces.think(_text(part.thinking))
-                self._pieces.say(part.text)
-        self._pieces.say(_text(delta.refusal))
+                self.think(_text(part.thinking))
+                self.say(part.text)
+        self.say(_text(delta.refusal))
         for call in delta.tool_calls or ():
-            self._calls.take(call)
+            self._take_call(call)
         if delta.function_call is not None:
-            self._calls.take(_CallPiece(index="function_call", function=delta.function_call))
+            self._take_call(_CallPiece(index="function_call", function=delta.function_call))
 
-    def end(self) -> None:
-        """Take an answer as complete whose last piece gives an empty reason for its end, as some servers do."""
-        if self._is_left_open:
-            self._over = True
-            self._emit(Notice("the server did not say why its answer ended; it may be incomplete"))
-
-    def result(self) -> Reply:
-        if self._finish == "content_filter":
-            self._emit(Notice("the server's content filter cut the answer"))
-        extra = wire.storable({DETAILS: self._details.parts}, DETAILS) if self._details.parts else {}
-        message = self._pieces.message(self._model, self._calls.whole(), extra)
-        counts, usage = self._usage, None
-        if counts:
-            details = wire.mapping_of(counts.get("prompt_tokens_details"))
-            usage = Usage(
-                prompt=wire.token_count(counts.get("prompt_tokens")),
-                completion=wire.token_count(counts.get("completion_tokens")),
-                cached=wire.token_count(details.get("cached_tokens")),
-                request=self._request,
-            )
-        return wire.make_reply(message, usage=usage, cut=self._finish == "length")
-
-
-class _Calls:
-    """Tool calls put together from pieces, which say by their index where they belong."""
-
-    def __init__(self) -> None:
-        self._calls: list[_Call] = []
-        self._at: dict[int | str, _Call] = {}
-
-    def take(self, piece: _CallPiece) -> None:
+    def _take_call(self, piece: _CallPiece) -> None:
         function = piece.function or wire.FunctionPiece()
         name, id = function.name or "", str(piece.id or "")
         # Find the call that it belongs to; some servers give all their calls the same index, or none.
@@ -397,36 +360,16 @@ class _Calls:
         if isinstance(piece.extra_content, dict):
             call.extra |= wire.storable({EXTRA: piece.extra_content}, EXTRA)
 
-    def whole(self) -> list[ToolCall]:
-        return [
-            ToolCall(id=call.id, name=call.name, arguments=wire.arguments_of(call.arguments), extra=call.extra)
-            for call in self._calls
-        ]
-
-
-class _Call(Struct):
-    id: str = ""
-    name: str = ""
-    arguments: str = ""
-    extra: dict[str, Any] = {}
-
-
-class _Details:
-    """OpenRouter's thoughts, which it wants back as they came; what came in pieces is put together."""
-
-    def __init__(self) -> None:
-        self.parts: list[dict[str, Any]] = []
-
-    def take(self, details: Any) -> str:
-        """Take the next ones; gives what can be shown of them."""
+    def _take_details(self, details: Any) -> str:
+        """Take OpenRouter's thoughts, which it wants back as they came; gives what can be shown of them."""
         shown = ""
         for part in details if isinstance(details, list) else ():
             if not isinstance(part, dict):
                 continue
             shown += _text(part.get("text")) or _text(part.get("summary"))
-            last = self.parts[-1] if self.parts else {}
+            last = self._details[-1] if self._details else {}
             if last.get("index") is None or any(last.get(key) != part.get(key) for key in ("index", "type")):
-                self.parts.append(dict(part))
+                self._details.append(dict(part))
                 continue
             # It continues the last one.
             for key, value in part.items():
@@ -434,6 +377,39 @@ class _Details:
                 is_text = key in {"text", "summary", "data"} and isinstance(before, str) and isinstance(value, str)
                 last[key] = f"{before}{value}" if is_text else before if value is None else value
         return shown
+
+    def end(self) -> None:
+        """Take an answer as complete whose last piece gives an empty reason for its end, as some servers do."""
+        if self._is_left_open:
+            self.complete = True
+            self._emit(Notice("the server did not say why its answer ended; it may be incomplete"))
+
+    def result(self) -> Reply:
+        if self._finish == "content_filter":
+            self._emit(Notice("the server's content filter cut the answer"))
+        extra = wire.storable({DETAILS: self._details}, DETAILS) if self._details else {}
+        calls = (
+            ToolCall(id=call.id, name=call.name, arguments=wire.arguments_of(call.arguments), extra=call.extra)
+            for call in self._calls
+        )
+        message = self.message(calls, extra)
+        counts, usage = self._usage, None
+        if counts:
+            details = wire.mapping_of(counts.get("prompt_tokens_details"))
+            usage = Usage(
+                prompt=wire.token_count(counts.get("prompt_tokens")),
+                completion=wire.token_count(counts.get("completion_tokens")),
+                cached=wire.token_count(details.get("cached_tokens")),
+                request=self._request,
+            )
+        return wire.make_reply(message, usage=usage, cut=self._finish == "length")
+
+
+class _Call(Struct):
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+    extra: dict[str, Any] = {}
 
 
 def _text(content: Any) -> str:

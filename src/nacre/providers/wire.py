@@ -168,22 +168,46 @@ def token_count(value: object) -> int:
     return int(value) if isinstance(value, int | float) and 0 <= value < _MAX_TOKENS else 0
 
 
-class Pieces:
-    """Text and thoughts as they come: emitted at once, kept for the whole message."""
+class Answer:
+    """An answer as it is put together from the pieces of a stream; `complete` once all that must come has come.
 
-    def __init__(self, emit: Emit) -> None:
-        self._emit = emit
-        self._text, self._thought = _Joined(), _Joined()
+    Text and thoughts are emitted as they come, and kept for the whole message.
+    """
 
-    def say(self, piece: str | None) -> None:
-        if text := self._text.add(piece or ""):
-            self._emit(Text(text))
+    def __init__(self, model: str, emit: Emit) -> None:
+        self.complete = False
+        self._model, self._emit = model, emit
+        self._texts: dict[type[Text | Thought], list[str]] = {Text: [], Thought: []}
+        self._halves: dict[type[Text | Thought], str] = {}
+
+    def take(self, piece: dict[str, Any]) -> None:
+        """Take what came next.
+
+        Raises Failure if it says that the answer failed, and msgspec.ValidationError if it has a wrong type.
+        """
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Hear that nothing more comes; an answer that only the server can declare complete does not change."""
+
+    def result(self) -> Reply:
+        """The whole answer; raises Failure if it cannot be stored."""
+        raise NotImplementedError
+
+    def say(self, piece: str | None, kind: type[Text | Thought] = Text) -> None:
+        """Emit a piece of text, or of a thought; a surrogate pair that was cut in two becomes one character again."""
+        text = self._halves.get(kind, "") + (piece or "")
+        half = self._halves[kind] = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
+        text = without_halves(text.removesuffix(half))
+        if text:
+            self._texts[kind].append(text)
+            self._emit(kind(text))
 
     def think(self, piece: str | None) -> None:
-        if text := self._thought.add(piece or ""):
-            self._emit(Thought(text))
+        self.say(piece, Thought)
 
-    def message(self, model: str, calls: Iterable[ToolCall], extra: dict[str, Any] | None = None) -> Message:
+    def message(self, calls: Iterable[ToolCall], extra: dict[str, Any] | None = None) -> Message:
+        """What was said and thought so far, with these calls."""
         # Each call with an id of its own: some servers give none, or the same to several.
         distinct: dict[str, ToolCall] = {}
         for call in calls:
@@ -194,10 +218,10 @@ class Pieces:
             distinct[id] = replace(call, id=id, name=without_halves(call.name), arguments=arguments)
         return Message(
             role="assistant",
-            content=self._text.whole(),
+            content="".join(self._texts[Text]),
             tool_calls=tuple(distinct.values()),
-            reasoning=self._thought.whole() or None,
-            model=model,
+            reasoning="".join(self._texts[Thought]) or None,
+            model=self._model,
             extra=extra or {},
         )
 
@@ -205,25 +229,6 @@ class Pieces:
 def without_halves(text: str) -> str:
     """A text in which surrogate pairs are characters; half of one, which cannot be sent or shown, is replaced."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-class _Joined:
-    """Text put together from pieces; a surrogate pair that was cut in two becomes one character again."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._half = ""
-
-    def add(self, piece: str) -> str:
-        text = self._half + piece
-        self._half = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
-        text = text.removesuffix(self._half) if self._half else text
-        text = without_halves(text)
-        self._pieces.append(text)
-        return text
-
-    def whole(self) -> str:
-        return "".join(self._pieces)
 
 
 def make_reply(message: Message, *, usage: Usage | None, cut: bool) -> Reply:
