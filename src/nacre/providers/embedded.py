@@ -7,11 +7,12 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import anyio.from_thread
@@ -26,6 +27,7 @@ from nacre.errors import ContextOverflow, ProviderError
 from nacre.providers import weights
 from nacre.providers.text_tools.provider import TextToolProvider, call_schema
 from nacre.providers.weights import MISSING, NAME, RUNTIME
+from nacre.providers.wire import system_first
 
 # Small batches, so that a cancelled request ends soon, also while a long prompt is still being read.
 _BATCH = 64
@@ -90,33 +92,16 @@ class Embedded:
 
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
         """Answer with text or a call; raises ContextOverflow where the context is too long for the model."""
-        inner = _GrammarProvider(self._answer, context.tools)
+        # The tools are in the text by then; a grammar lets the model call only these, and only rightly.
+        inner: Any = SimpleNamespace(complete=partial(self._answer, tools=context.tools))
         return await TextToolProvider(inner, brief=True).complete(context, emit=emit)
 
-    async def _answer(self, context: Context, tools: Sequence[Spec], emit: Emit) -> Reply:
+    async def _answer(self, context: Context, *, emit: Emit, tools: Sequence[Spec]) -> Reply:
         async with self._turn:
             if self._server is None:
-                self._server = await anyio.to_thread.run_sync(partial(load, self._settings))
+                self._server = await anyio.to_thread.run_sync(load, self._settings)
             request = body(context, tools, self._settings)
             return await run_request(self._server.handle_chat_completions, request, emit)
-
-
-class _GrammarProvider:
-    """The model under a grammar that lets it call only these tools, and only rightly."""
-
-    def __init__(self, answer: Callable[..., Awaitable[Reply]], tools: Sequence[Spec]) -> None:
-        self._answer = answer
-        self._tools = tools
-
-    @property
-    def model(self) -> str:
-        return NAME
-
-    async def close(self) -> None:
-        return
-
-    async def complete(self, context: Context, *, emit: Emit) -> Reply:
-        return await self._answer(context, self._tools, emit)
 
 
 # ---- loading
@@ -174,14 +159,13 @@ def _idle_seconds() -> float:
 
 def body(context: Context, tools: Sequence[Spec], settings: Settings) -> dict[str, Any]:
     """The request for a context; with tools, under the grammar of their calls."""
-    system = [{"role": "system", "content": context.system}] if context.system else []
-    messages = []
+    messages = system_first(context)
     for message in context.messages:
         parts = message.content if isinstance(message.content, list) else [{"text": message.content or ""}]
         text = "\n".join(str(part["text"]) for part in parts if isinstance(part, dict) and "text" in part)
         messages.append({"role": message.role, "content": text})
     found: dict[str, Any] = {
-        "messages": [*system, *messages],
+        "messages": messages,
         "stream": True,
         "stream_options": {"include_usage": True},
         "return_progress": True,
@@ -204,16 +188,34 @@ async def run_request(serve: Serve, request: dict[str, Any], emit: Emit) -> Repl
     """Run a request in a thread and take its pieces here; where this is cancelled, the thread is stopped too."""
     stop = threading.Event()
     send, receive = anyio.create_memory_object_stream[dict[str, Any]](float("inf"))
-    answer = _Answer()
+    texts: list[str] = []
+    counts: dict[str, Any] = {}
+    problem: dict[str, Any] | None = None
+    is_cut, id = False, ""
     async with anyio.create_task_group() as group:
         group.start_soon(_serve, serve, request, send, stop)
         try:
             async for piece in receive:
-                answer.take(piece, emit)
+                problem = piece.get("error", problem)
+                counts, id = (piece["usage"], piece.get("id", "")) if piece.get("usage") else (counts, id)
+                for choice in piece.get("choices", ()):
+                    if text := choice["delta"].get("content"):
+                        texts.append(text)
+                        emit(Text(text))
+                    is_cut = is_cut or choice.get("finish_reason") == "length"
         finally:
             stop.set()
             receive.close()
-    return answer.reply()
+    if problem is not None:
+        reason = problem.get("message") or str(problem)
+        if problem.get("type") == "exceed_context_size_error":
+            raise ContextOverflow(f"the context is too long for {NAME}: {reason}")
+        raise ProviderError(f"the embedded model failed: {reason}")
+    cached = (counts.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+    prompt, completion = counts.get("prompt_tokens", 0), counts.get("completion_tokens", 0)
+    usage = Usage(prompt=prompt, completion=completion, cached=cached, request=id) if counts else None
+    message = Message(role="assistant", content="".join(texts), model=NAME)
+    return Reply(message=message, usage=usage, finish="length" if is_cut else "stop")
 
 
 async def _serve(
@@ -236,40 +238,3 @@ async def _serve(
         put({"error": {"message": str(error)}})
     finally:
         send.close()
-
-
-class _Answer:
-    """An answer as its pieces come."""
-
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._finish: Literal["stop", "length"] = "stop"
-        self._usage: Usage | None = None
-        self._error: dict[str, Any] | None = None
-
-    def take(self, piece: dict[str, Any], emit: Emit) -> None:
-        self._error = piece.get("error", self._error)
-        if counts := piece.get("usage"):
-            self._usage = Usage(
-                prompt=counts.get("prompt_tokens", 0),
-                completion=counts.get("completion_tokens", 0),
-                cached=(counts.get("prompt_tokens_details") or {}).get("cached_tokens", 0),
-                request=piece.get("id", ""),
-            )
-        for choice in piece.get("choices", ()):
-            text = choice["delta"].get("content")
-            if text:
-                self._texts.append(text)
-                emit(Text(text))
-            if choice.get("finish_reason") == "length":
-                self._finish = "length"
-
-    def reply(self) -> Reply:
-        """The whole answer; raises what went wrong."""
-        if self._error is not None:
-            reason = self._error.get("message") or str(self._error)
-            if self._error.get("type") == "exceed_context_size_error":
-                raise ContextOverflow(f"the context is too long for {NAME}: {reason}")
-            raise ProviderError(f"the embedded model failed: {reason}")
-        message = Message(role="assistant", content="".join(self._texts), model=NAME)
-        return Reply(message=message, usage=self._usage, finish=self._finish)

@@ -100,7 +100,7 @@ def _reason(value: Any) -> tuple[str, str]:
     message = message if isinstance(message, str) else _json_text(message)
     # llama.cpp has the sizes of a context that is too long next to its message.
     detail = ", ".join(f"{name}: {value[name]}" for name in ("n_prompt_tokens", "n_ctx") if name in value)
-    # OpenRouter's own message leaves out what the server behind it said.
+    # OpenRouter's own message leaves out what the server said that it passed the request to.
     metadata = value.get("metadata")
     if not detail and isinstance(metadata, dict) and metadata.get("raw"):
         detail, name = _reason(metadata["raw"])[1], metadata.get("provider_name")

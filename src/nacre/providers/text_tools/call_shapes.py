@@ -42,13 +42,16 @@ _NAME = re.compile(
     rf"""|call:([\w.-]{{1,64}})|\A\s*(?:<name>\s*)?([\w.-]{{1,64}})(?::\d{{1,4}})?\s*(?:<arg_key>|{SEPARATOR}|\(?\{{)"""
 )
 _FUNCTION = re.compile(rf"""<{DSML}(?:function=|function\s+name=|invoke\s+name=)["']?([^"'>\s]{{1,64}})["']?\s*>\s*""")
+# Of each parameter the name, and a second group where it is said to be text; the line breaks around a value only set it
+# apart from its tags.
 _PARAMETER = re.compile(
-    rf"""<{DSML}param(?:eter)?(?:=|\s+name=)["']?([^"'>]{{1,64}}?)["']?(?:\s+string=["'](true|false)["'])?\s*>"""
+    rf"""\s*<{DSML}param(?:eter)?(?:=|\s+name=)["']?([^"'>]{{1,64}}?)["']?"""
+    r"""(?:\s+string=["'](?:(true)|false)["'])?\s*>\n?"""
 )
 _PARAMETER_END = re.compile(
-    rf"</{DSML}param(?:eter)?>(?=\s*(?:<{DSML}param|</{DSML}function|</{DSML}invoke|</tool_call|\Z))"
+    rf"\n?</{DSML}param(?:eter)?>(?=\s*(?:<{DSML}param|</{DSML}function|</{DSML}invoke|</tool_call|\Z))"
 )
-_PARAMETER_LOST = re.compile(rf"\n(?=<{DSML}param(?:eter)?[=\s]|</{DSML}function>|</{DSML}invoke>)")
+_PARAMETER_LOST = re.compile(rf"\n?\n(?=<{DSML}param(?:eter)?[=\s]|</{DSML}function>|</{DSML}invoke>)")
 _FUNCTION_END = re.compile(rf"\s*</{DSML}(?:function|invoke)>")
 _PAIR = re.compile(r"\s*<arg_key>([^<]{1,200})</arg_key>\s*<arg_value>")
 _PAIR_END = re.compile(r"</arg_value>(?=\s*(?:<arg_key>|</tool_call>|\Z))")
@@ -56,13 +59,14 @@ _PAIR_END = re.compile(r"</arg_value>(?=\s*(?:<arg_key>|</tool_call>|\Z))")
 _NAMED = re.compile(
     rf"\s*+(?:<name>\s*+)?(?:call:)?([\w.:-]{{1,64}}?)(?::\d{{1,4}})?\s*+(?:{SEPARATOR}\s*+)?\(?\s*+(?=\{{|<arg_key>)"
 )
-_SPACE = re.compile(r"\s*")
 _ANOTHER = re.compile(rf"\s*(?=<{DSML}function|<{DSML}invoke|call:|{NAMESPACE}<invoke|<\|open\|>call)")
 _SPACED_CALL = re.compile(rf"\s*{NAMESPACE}<invoke\s+name=\"([^\">]{{1,64}})\">")
 _SPACED_END = re.compile(rf"{NAMESPACE}</invoke>")
 _SPACED_TAG = re.compile(rf"\s*{NAMESPACE}<(/?)([\w.-]{{1,64}})>")
 _K3_CALL = re.compile(r"""\s*<\|open\|>call\s+tool="([^"]{1,64})"[^<]{0,80}<\|sep\|>""")
-_K3_ARGUMENT = re.compile(r"""\s*<\|open\|>argument\s+key="([^"]{1,200})"(?:\s+type="(\w+)")?[^<]{0,80}<\|sep\|>""")
+_K3_ARGUMENT = re.compile(
+    r"""\s*<\|open\|>argument\s+key="([^"]{1,200})"(?:\s+type="(?:(string)|\w+)")?[^<]{0,80}<\|sep\|>"""
+)
 _K3_ARGUMENT_END = re.compile(r"<\|close\|>argument<\|sep\|>")
 _K3_END = re.compile(r"\s*<\|close\|>call<\|sep\|>")
 _MAX_PYTHON = 50_000
@@ -106,9 +110,8 @@ def calls_of(value: Any, tools: Mapping[str, Spec], *, trusted: bool, depth: int
                 return inner
     # One that is the object itself.
     call = _call_of(value, tools, strict=not trusted)
-    if call is None or not (trusted or call.name in tools or call.name.rpartition(".")[2] in tools):
-        return None
-    return [call]
+    is_call = call is not None and (trusted or call.name in tools or call.name.rpartition(".")[2] in tools)
+    return [call] if call is not None and is_call else None
 
 
 def _call_of(value: dict[str, Any], tools: Mapping[str, Spec], *, strict: bool) -> ParsedCall | None:
@@ -133,22 +136,18 @@ def _call_of(value: dict[str, Any], tools: Mapping[str, Spec], *, strict: bool) 
 
 def arguments_of(value: Any) -> dict[str, Any] | str:
     """Arguments as an object, also where they are JSON in a string; else as text."""
-    if isinstance(value, dict):
-        return value
-    if value is None or value == "":
-        return {}
     if not isinstance(value, str):
-        return raw_text(value)
+        return value if isinstance(value, dict) else {} if value is None else raw_text(value)
     text = value.strip()
-    found = _strict_value(text)
-    if isinstance(found, dict):
-        return found
-    reader = lenient_json.Reader(text, 0)
-    try:
-        found = reader.value()
-    except lenient_json.NotJson:
-        return value
-    return found if isinstance(found, dict) and reader.at == len(text) and not reader.unclosed else value
+    found = _strict_value(text) if value else {}
+    if not isinstance(found, dict):
+        reader = lenient_json.Reader(text, 0)
+        try:
+            found = reader.value()
+        except lenient_json.NotJson:
+            return value
+        found = found if reader.at == len(text) and not reader.unclosed else None
+    return found if isinstance(found, dict) else value
 
 
 def _strict_value(text: str) -> Any:
@@ -193,9 +192,15 @@ def read_markup(
         elif mark := _SPACED_CALL.match(text, at):
             call, end = _read_spaced(text, mark, tools)
         elif mark := _K3_CALL.match(text, at):
-            call, end = _read_k3(text, mark, tools)
+            # Kimi K3's arguments say their types.
+            arguments, end = _read_parameters(text, mark, tools, _K3_ARGUMENT, _K3_ARGUMENT_END)
+            ending = _K3_END.match(text, end)
+            if arguments is not None and ending is not None:
+                call, end = ParsedCall(name=mark[1], arguments=arguments), ending.end()
         elif (mark := _NAMED.match(text, at)) and text.startswith("<arg_key>", mark.end()):
-            call, end = _read_pairs(text, mark, tools, whole=whole)
+            # GLM has a tag for each key, and one for each value.
+            arguments, end = _read_parameters(text, mark, tools, _PAIR, _PAIR_END)
+            call = ParsedCall(name=mark[1], arguments=arguments) if whole and arguments is not None else None
         elif mark:
             call, end = _read_named_object(source, mark, bound)
         if call is None:
@@ -227,41 +232,34 @@ def _read_named_object(source: Source, named: re.Match[str], bound: int | None) 
 
 def _read_function(source: Source, function: re.Match[str], tools: Mapping[str, Spec], *, whole: bool) -> _Parsed:
     """Read `<function=name>`, with JSON or with a tag per parameter inside."""
-    text, at = source.text, function.end()
-    arguments: dict[str, Any] = {}
-    if text.startswith("{", at):
-        read = _read_named_object(source, function, None)
-        ending = _FUNCTION_END.match(text, read[1])
-        return read if read[0] is None or ending is None else (read[0], ending.end())
-    while (parameter := _PARAMETER.match(text, at)) is not None:
-        ending = _PARAMETER_END.search(text, parameter.end())
-        lost = _PARAMETER_LOST.search(text, parameter.end(), ending.start() if ending else len(text))
-        ending = lost if ending is None else ending
-        if ending is None:
-            return None, len(text)
-        # Without the line breaks that only set it apart from its tags.
-        value = text[parameter.end() : ending.start()].removeprefix("\n").removesuffix("\n")
-        is_text = parameter[2] == "true"
-        arguments[parameter[1]] = value if is_text else _typed(value, tools.get(function[1]), parameter[1])
-        space = _SPACE.match(text, ending.end())
-        at = space.end() if space else ending.end()
+    text = source.text
+    if text.startswith("{", function.end()):
+        call, at = _read_named_object(source, function, None)
+        ending = _FUNCTION_END.match(text, at)
+        return call, ending.end() if call is not None and ending else at
+    arguments, at = _read_parameters(text, function, tools, _PARAMETER, _PARAMETER_END, _PARAMETER_LOST)
     ending = _FUNCTION_END.match(text, at)
-    if ending is None and not (whole and arguments):
+    if arguments is None or (ending is None and not (whole and arguments)):
         return None, at
     return ParsedCall(name=function[1], arguments=arguments), ending.end() if ending else at
 
 
-def _read_pairs(text: str, named: re.Match[str], tools: Mapping[str, Spec], *, whole: bool) -> _Parsed:
-    """Read GLM's keys and values, a tag each."""
-    at = named.end()
+def _read_parameters(
+    text: str, call: re.Match[str], tools: Mapping[str, Spec], opening: re.Pattern[str], *endings: re.Pattern[str]
+) -> tuple[dict[str, Any] | None, int]:
+    """Read the parameters of a call, each between tags of its own, and where they end; None if one is not closed."""
     arguments: dict[str, Any] = {}
-    while (pair := _PAIR.match(text, at)) is not None:
-        ending = _PAIR_END.search(text, pair.end())
+    at = call.end()
+    while (parameter := opening.match(text, at)) is not None:
+        closed = (pattern.search(text, parameter.end()) for pattern in endings)
+        ending = next(filter(None, closed), None)
         if ending is None:
             return None, len(text)
-        arguments[pair[1].strip()] = _typed(text[pair.end() : ending.start()], tools.get(named[1]), pair[1].strip())
+        name, value = parameter[1].strip(), text[parameter.end() : ending.start()]
+        is_text = parameter.lastindex == 2  # noqa: PLR2004 - the group that says so
+        arguments[name] = value if is_text else _typed(value, tools.get(call[1]), name)
         at = ending.end()
-    return (ParsedCall(name=named[1], arguments=arguments), at) if whole else (None, at)
+    return arguments, at
 
 
 def _read_spaced(text: str, call: re.Match[str], tools: Mapping[str, Spec]) -> _Parsed:
@@ -302,22 +300,6 @@ def _inside(schema: Any, name: str) -> Any:
         if name == "item" and "items" in one:
             return one["items"]
     return None
-
-
-def _read_k3(text: str, call: re.Match[str], tools: Mapping[str, Spec]) -> _Parsed:
-    """Read Kimi K3's arguments, each of which says its type."""
-    at = call.end()
-    arguments: dict[str, Any] = {}
-    while (argument := _K3_ARGUMENT.match(text, at)) is not None:
-        ending = _K3_ARGUMENT_END.search(text, argument.end())
-        if ending is None:
-            return None, len(text)
-        value = text[argument.end() : ending.start()]
-        is_text = argument[2] == "string"
-        arguments[argument[1]] = value if is_text else _typed(value, tools.get(call[1]), argument[1])
-        at = ending.end()
-    ending = _K3_END.match(text, at)
-    return (ParsedCall(name=call[1], arguments=arguments), ending.end()) if ending else (None, at)
 
 
 def read_python(text: str) -> list[ParsedCall] | None:

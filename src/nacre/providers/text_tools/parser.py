@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -91,7 +91,7 @@ AFTER_THOUGHT = re.compile(rf"{_THOUGHT}|<channel\|>|<\|end\|>", re.IGNORECASE)
 FENCE_END = re.compile(r"\n[ \t]*(?:```|~~~)[ \t]*(?=\n|\Z)|(?<=[}\]>])[ \t]*```[ \t]*(?=\n|\Z)")
 _FENCE_BEFORE_MARK = re.compile(r"\n[ \t]*```(?=<)")
 _LANGUAGE = re.compile(r"[ \t]*(?:```|~~~)`*~*[ \t]*([\w+.-]*)[^\S\n]*\s*")
-_CALLING = frozenset(("tool_call", "tool_calls", "tool-call", "toolcall", "function_call", "tool"))
+_CALLING = frozenset(("tool_call", "tool_calls", "tool-call", "toolcall", "function_call", "tool", "tool_code"))
 _NEUTRAL = frozenset(("", "json", "json5", "jsonc", "xml", "text", "plaintext", "plain"))
 _BODY = re.compile(
     rf"\s*+(?:```[\w-]*\s*+)?(?:[{{\[]|<{DSML}function|<{DSML}invoke|call:|{NAMESPACE}<invoke|<\|open\|>call"
@@ -99,7 +99,6 @@ _BODY = re.compile(
 )
 _PYTHON = re.compile(r"\[?\s*+[A-Za-z_][\w.]{0,63}\(")
 _PYTHON_START = re.compile(r"\[\s*+(?:[A-Za-z_]\w{0,63}\.){0,3}+([A-Za-z_]\w{0,63})\Z")
-_PYTHON_FENCE = "tool_code"
 _LIKE_CALL = re.compile(r"[{}:=(]")
 _CALL_KEY = re.compile(
     r"""[\[{\s]{0,60}+["']?(?:name|tool|tool_name|tool_calls?|function|function_calls?|function_name|action|call|calls|type|id"""
@@ -171,7 +170,7 @@ def read(text: str, tools: Sequence[Spec], *, cut: bool = False) -> Answer:
     Never raises: a call that cannot be read is given with its raw text as arguments. A call that ends
     before it is complete is never completed.
     """
-    return _sort(Scan("\n" + text, tools, cut=cut)).answer()
+    return _take_apart(Scan("\n" + text, tools, cut=cut))[0]
 
 
 def read_native(text: str, tools: Sequence[Spec], *, cut: bool = False) -> Answer:
@@ -181,52 +180,40 @@ def read_native(text: str, tools: Sequence[Spec], *, cut: bool = False) -> Answe
     them, and a code block has none. JSON without marks is a call only if it is the whole answer. A thought is
     taken out only where the answer begins with it.
     """
-    found = _sort(Scan("\n" + text, tools, cut=cut, native=True))
+    found, is_over = _take_apart(Scan("\n" + text, tools, cut=cut, native=True))
     names = {tool.name for tool in tools}
-    is_over = not any("".join(part).strip() for part in found.parts[1:])
     if found.calls and is_over and all(call.name in names for call in found.calls):
-        return found.answer()
+        return found
     thoughts: list[str] = []
     scan, begin = Scan("\n" + text, tools, cut=cut, native=True), 1
     for at, step in scan.steps(1):
         if isinstance(step, Thinking):
-            thoughts += [step.text] if step.text else []
+            thoughts.append(step.text)
             begin = step.end
         elif not isinstance(step, Prose) or scan.text[at : step.end].strip():
             break
-    return Answer(content=scan.text[begin:], reasoning="\n".join(thoughts))
+    return Answer(content=scan.text[begin:], reasoning="\n".join(filter(None, thoughts)))
 
 
-class _Sorted:
-    """What was found of an answer so far."""
-
-    def __init__(self, thought: str = "") -> None:
-        self.parts: list[list[str]] = [[]]
-        self.thoughts = [thought] if thought else []
-        self.calls: list[ParsedCall] = []
-
-    def answer(self) -> Answer:
-        content = "\n".join(filter(None, ("".join(part).strip() for part in self.parts)))
-        return Answer(content=content, reasoning="\n".join(self.thoughts), calls=tuple(self.calls))
-
-
-def _sort(scan: Scan) -> _Sorted:
-    """Go through a text that begins with a newline, to its end."""
-    found = _Sorted()
+def _take_apart(scan: Scan) -> tuple[Answer, bool]:
+    """Go through a text that begins with a newline, to its end; and tell whether nothing was said after a call."""
+    parts, thoughts, calls = [list[str]()], list[str](), list[ParsedCall]()
     for at, step in scan.steps(1):
         match step:
             case Prose(end):
-                found.parts[-1].append(scan.text[at:end])
+                parts[-1].append(scan.text[at:end])
             case Thinking(thought, _):
-                found.thoughts += [thought] if thought else []
-            case Calls(calls, _):
-                found.calls += calls
-                found.parts.append([])
+                thoughts.append(thought)
+            case Calls(found, _):
+                calls += found
+                parts.append([])
             case ThoughtEnd():
-                found = _Sorted(scan.text[1:at].strip())
+                parts, thoughts, calls = [[]], [scan.text[1:at].strip()], []
             case Wait():
                 break
-    return found
+    said = ["".join(part).strip() for part in parts]
+    content, reasoning = ("\n".join(filter(None, texts)) for texts in (said, thoughts))
+    return Answer(content=content, reasoning=reasoning, calls=tuple(calls)), not any(said[1:])
 
 
 def normalize_call(call: ParsedCall, tools: Container[str]) -> ParsedCall:
@@ -264,17 +251,6 @@ class Scan:
         self._thought_open = True
         self._next: dict[re.Pattern[str], tuple[int, re.Match[str] | None]] = {}
         self._left = 4 * len(text) + 65_536
-        self._readers: dict[str, Callable[[re.Match[str]], Step]] = {
-            "open": lambda mark: self._read_marked(mark.start(), mark.end()),
-            "markup": lambda mark: self._read_marked(mark.start(), mark.start()),
-            "think": self._read_thought,
-            "thought": self._end_thought,
-            "result": self._read_result,
-            "token": lambda mark: Thinking("", mark.end()),
-            "stray": lambda mark: Thinking("", mark.end()) if self.called else Prose(mark.end()),
-            "fence": lambda mark: self._read_fence(mark.start()),
-            "bare": lambda mark: self._read_bare(mark.end() - 1),
-        }
 
     def steps(self, at: int) -> Iterator[tuple[int, Step]]:
         """Give what comes from `at` on, step by step, each with where it begins."""
@@ -287,7 +263,7 @@ class Scan:
                 step = Prose(found.start())
             else:
                 self._left -= _MARK_COST
-                step = self._readers[found.lastgroup or ""](found)
+                step = self._read_mark(found)
             yield at, step
             if isinstance(step, Wait):
                 return
@@ -304,32 +280,33 @@ class Scan:
         self._next[pattern] = (at, found)
         return found
 
-    # ---- thinking
-
-    def _read_thought(self, mark: re.Match[str]) -> Step:
-        at = mark.end()
-        if self._is_native and self.has_said:
-            return Prose(at)
-        closing = self._search(AFTER_THOUGHT, at)
-        self._thought_open = False
-        if closing is not None:
-            return Thinking(self.text[at : closing.start()].strip(), closing.end())
-        if not self._final:
-            return Wait(AFTER_THOUGHT, "thinking", at)
-        return Thinking(self.text[at:].strip(), len(self.text))
-
-    def _end_thought(self, mark: re.Match[str]) -> Step:
-        """Meet a closing tag without an opening one; only the first means something."""
-        if not self._thought_open:
-            return Thinking("", mark.end())
-        self._thought_open = self.called = False
-        return ThoughtEnd(mark.end())
-
-    def _read_result(self, mark: re.Match[str]) -> Step:
-        """After a call, a result is the model's imagination of what will come of it, and so is the rest."""
-        if not self.called:
-            return Prose(mark.end())
-        return Thinking("", len(self.text)) if self._final else Wait(_NEVER, "over")
+    def _read_mark(self, mark: re.Match[str]) -> Step:  # noqa: PLR0911 - one per kind of mark
+        start, at = mark.span()
+        match mark.lastgroup:
+            case "open" | "markup":
+                return self._read_marked(start, at if mark.lastgroup == "open" else start)
+            case "think" if not (self._is_native and self.has_said):
+                closing = self._search(AFTER_THOUGHT, at)
+                self._thought_open = False
+                if closing is None and not self._final:
+                    return Wait(AFTER_THOUGHT, "thinking", at)
+                begin, end = closing.span() if closing else (len(self.text), len(self.text))
+                return Thinking(self.text[at:begin].strip(), end)
+            case "thought" if self._thought_open:
+                # A closing tag without an opening one; only the first means something.
+                self._thought_open = self.called = False
+                return ThoughtEnd(at)
+            case "result" if self.called:
+                # A result after a call is the model's imagination of what will come of it, and so is the rest.
+                return Thinking("", len(self.text)) if self._final else Wait(_NEVER, "over")
+            case "fence":
+                return self._read_fence(start)
+            case "bare":
+                return self._read_bare(at - 1)
+            case "token" | "thought":
+                return Thinking("", at)
+            case _:
+                return Thinking("", at) if mark.lastgroup == "stray" and self.called else Prose(at)
 
     # ---- calls between marks that mean nothing else
 
@@ -337,11 +314,10 @@ class Scan:
         closing = self._search(_CLOSE, at)
         if not _BODY.match(self.text, at):
             return self._read_unlikely(start, at, closing)
-        if not self._final and closing is None:
-            return Wait(_CLOSE)
-        found = self._read_body(self._skip(_BETWEEN, self._skip(_INNER_FENCE, at)), closing)
-        if found is not None:
-            return Calls(found.calls, self._skip_leftovers(found.end, closing))
+        if self._final or closing is not None:
+            found = self._read_body(self._skip(_BETWEEN, self._skip(_INNER_FENCE, at)), closing)
+            if found is not None:
+                return Calls(found.calls, self._skip_leftovers(found.end, closing))
         return self._unreadable(at, closing) if self._final else Wait(_CLOSE)
 
     def _skip(self, pattern: re.Pattern[str], at: int) -> int:
@@ -362,17 +338,17 @@ class Scan:
     def _read_body(self, at: int, closing: re.Match[str] | None) -> Calls | None:
         bound = closing.start() if closing else None
         is_whole = bound is not None or not self._cut
-        if _PYTHON.match(self.text, at) and is_whole:
+        if is_whole and _PYTHON.match(self.text, at):
             found = self._read_python(at, len(self.text) if bound is None else bound)
             if found is not None:
                 return found
         if self.text[at : at + 1] in {"{", "["}:
             return self._read_values(at, closing, trusted=True)
         calls, end = call_shapes.read_markup(self._source, at, bound, self._tools, whole=is_whole)
-        if calls is None:
-            self._left -= end - at + _FAIL_COST
-            return None
-        return self._calls(calls, end)
+        if calls is not None:
+            return self._calls(calls, end)
+        self._left -= end - at + _FAIL_COST
+        return None
 
     def _calls(self, calls: Iterable[ParsedCall], end: int) -> Calls:
         return Calls(tuple(normalize_call(call, self._tools) for call in calls), end)
@@ -415,19 +391,20 @@ class Scan:
         calls: list[ParsedCall] = []
         end = at
         while self.text[at : at + 1] in {"{", "["}:
-            value = self._read_value(at, closing)
-            found = None if value is None else call_shapes.calls_of(value[0], self._tools, trusted=trusted)
-            if value is None or found is None:
+            value, after = self._read_value(at, closing)
+            found = call_shapes.calls_of(value, self._tools, trusted=trusted)
+            if found is None:
                 if calls and trusted and self._final:
                     half = self._unreadable(at, closing)
                     return Calls((*calls, *half.calls), half.end)
                 break
-            end = value[1]
+            end = after
             calls += self._calls(found, end).calls
             at = self._skip(_BETWEEN, end)
         return Calls(tuple(calls), end) if calls else None
 
-    def _read_value(self, at: int, closing: re.Match[str] | None) -> tuple[Any, int] | None:
+    def _read_value(self, at: int, closing: re.Match[str] | None) -> tuple[Any, int]:
+        """A value and where it ends; None if it cannot be read."""
         try:
             return self._source.read_strict(at)
         except lenient_json.NotJson as error:
@@ -438,39 +415,34 @@ class Scan:
             value = reader.value()
         except lenient_json.NotJson as error:
             self._left -= error.at - at
-            return None
+            return None, at
         # What was guessed counts only where the closing mark follows; what was not closed, where there is one.
-        if bound is None:
-            is_clear = not (reader.unclosed or reader.guessed)
-        else:
-            rest = self.text[reader.at : bound].strip(" \t\n}]`")
-            is_clear = not reader.guessed or not (reader.unclosed or rest)
-        if is_clear:
-            return value, reader.at
-        self._left -= reader.at - at
-        return None
+        rest = "" if bound is None else self.text[reader.at : bound].strip(" \t\n}]`")
+        is_doubtful = reader.guessed or bound is None
+        if (reader.guessed and (bound is None or rest)) or (reader.unclosed and is_doubtful):
+            self._left -= reader.at - at
+            return None, at
+        return value, reader.at
 
     # ---- calls in a code block, or with nothing around them: only of tools that there are
 
     def _read_fence(self, start: int) -> Step:
         found = _LANGUAGE.match(self.text, start)
-        body = found.end() if found else start
-        language = found[1].lower() if found else ""
+        body, language = (found.end(), found[1].lower()) if found else (start, "")
         if not self._final and len(self.text) - body < 1:
             return Wait(_NEVER)
-        if not self._is_native:
-            is_trusted = language in _CALLING or language == _PYTHON_FENCE
-            if is_trusted or (language in _NEUTRAL and self._may_call(body)):
-                step = self._read_fenced_calls(body, trusted=is_trusted)
-                if step is not None:
-                    return step
+        is_trusted = language in _CALLING and not self._is_native
+        if is_trusted or (not self._is_native and language in _NEUTRAL and self._may_call(body)):
+            step = self._read_fenced_calls(body, trusted=is_trusted)
+            if step is not None:
+                return step
             if is_trusted:
                 return self._unreadable(body, self._search(FENCE_END, body))
         # A code block is text to its end.
         closing = self._search(FENCE_END, max(body - 1, 1))
-        if closing is not None:
-            return Prose(closing.end())
-        return Prose(len(self.text)) if self._final else Wait(FENCE_END, "block", body)
+        if closing is None and not self._final:
+            return Wait(FENCE_END, "block", body)
+        return Prose(closing.end() if closing else len(self.text))
 
     def _may_call(self, at: int) -> bool:
         if self.text[at : at + 1] in {"{", "["}:
@@ -500,7 +472,7 @@ class Scan:
         while (mark := self._search(_MARK, body)) is not None and mark.lastgroup in {"open", "markup"}:
             if self.text[body : mark.start()].strip():
                 break
-            step = self._readers[mark.lastgroup](mark)
+            step = self._read_mark(mark)
             if not isinstance(step, Calls) or any(call.name not in self._tools for call in step.calls):
                 break
             calls += step.calls
@@ -513,25 +485,22 @@ class Scan:
         start = None if self._final else _PYTHON_START.match(self.text, at)
         if start is not None and any(name.startswith(start[1]) for name in self._tools):
             return Wait(_NEVER)
+        step: Step | None = None
         if _PYTHON.match(self.text, at):
-            return self._read_bare_python(at)
-        if not self._may_call(at):
+            # Python calls in a list that the answer ends with, of tools that there are; anything else is text.
+            name = normalize_name(self.text[at : at + 80].lstrip("[ \t\n").partition("(")[0], self._tools)
+            if name not in self._tools:
+                return Prose(at + 1)
+            found = self._read_python(at, len(self.text)) if self._final else None
+            step = found if found is not None and all(call.name in self._tools for call in found.calls) else None
+        elif self._may_call(at):
+            found = self._read_values(at, None, trusted=False)
+            if found is not None:
+                return Calls(found.calls, self._skip_leftovers(found.end, None))
+            step = self._read_half(at, None) if self._final else None
+        else:
             return Prose(at + 1)
-        found = self._read_values(at, None, trusted=False)
-        if found is not None:
-            return Calls(found.calls, self._skip_leftovers(found.end, None))
-        return (self._read_half(at, None) or Prose(at + 1)) if self._final else Wait(_NEVER)
-
-    def _read_bare_python(self, at: int) -> Step:
-        """Python calls in a list that the answer ends with, of tools that there are; anything else is text."""
-        name = normalize_name(self.text[at : at + 80].lstrip("[ \t\n").partition("(")[0], self._tools)
-        if name not in self._tools:
-            return Prose(at + 1)
-        if not self._final:
-            return Wait(_NEVER)
-        found = self._read_python(at, len(self.text))
-        is_call = found is not None and all(call.name in self._tools for call in found.calls)
-        return found if found is not None and is_call else Prose(at + 1)
+        return (step or Prose(at + 1)) if self._final else Wait(_NEVER)
 
     def _read_half(self, at: int, closing: re.Match[str] | None) -> Step | None:
         """The half of a call of a tool that there is, kept as its raw text; None if it is none."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -62,13 +62,6 @@ _STRING = re.compile(
 )
 
 
-class SchemaProvider(Protocol):
-    """A provider that can force its answer to follow a JSON schema."""
-
-    async def complete(self, context: Context, *, emit: Emit, schema: dict[str, Any] | None = None) -> Reply:
-        """Answer; with a schema, in JSON that follows it."""
-
-
 class TextToolProvider:
     """Wraps a provider whose model has no tool calls of its own; what is logged is the same as with one that has.
 
@@ -98,29 +91,21 @@ class TextToolProvider:
 
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
         """Answer with text or calls; the raw text of a call is never emitted."""
-        if self._is_strict and context.tools:
-            return await self._complete_strict(context, emit)
-        shown = StreamFilter(context.tools)
-        reply = await self._inner.complete(render(context, brief=self._is_brief), emit=filter_text(shown, emit))
-        answer = read(text_of(reply.message), context.tools, cut=reply.finish == "length")
-        return _finish(reply, answer, shown.shown, emit)
-
-    async def _complete_strict(self, context: Context, emit: Emit) -> Reply:
+        tools, is_strict = context.tools, self._is_strict and bool(context.tools)
+        shown: StreamFilter | ReplyFilter = ReplyFilter() if is_strict else StreamFilter(tools)
         inner: Any = self._inner
-        provider: SchemaProvider = inner
-        shown = ReplyFilter()
-        text = render(context, schema=True, brief=self._is_brief)
+        more = {"schema": answer_schema(tools)} if is_strict else {}
+        text = render(context, schema=is_strict, brief=self._is_brief)
         try:
-            reply = await provider.complete(text, emit=filter_text(shown, emit), schema=answer_schema(context.tools))
+            reply: Reply = await inner.complete(text, emit=filter_text(shown.feed, emit), **more)
         except TypeError as error:
-            if "schema" not in str(error):
+            if not is_strict or "schema" not in str(error):
                 raise
-            problem = (
-                f"provider {type(inner).__name__} cannot force an answer to follow a schema: use it without strict=True"
-            )
+            name = type(inner).__name__
+            problem = f"provider {name} cannot force an answer to follow a schema: use it without strict=True"
             raise ProviderError(problem) from error
-        answer = read_json_answer(text_of(reply.message), context.tools, cut=reply.finish == "length")
-        return _finish(reply, answer, shown.shown, emit)
+        parse = read_json_answer if is_strict else read
+        return _finish(reply, parse(text_of(reply.message), tools, cut=reply.finish == "length"), shown.shown, emit)
 
 
 async def read_written_calls(ask: Callable[[Emit], Awaitable[Reply]], tools: Sequence[Spec], emit: Emit) -> Reply:
@@ -129,7 +114,7 @@ async def read_written_calls(ask: Callable[[Emit], Awaitable[Reply]], tools: Seq
         return await ask(emit)
     shown = StreamFilter(tools, native=True)
     try:
-        reply = await ask(filter_text(shown, emit))
+        reply = await ask(filter_text(shown.feed, emit))
     except BaseException:
         # An answer that breaks off is shown as far as it came.
         if shown.tail:
@@ -173,15 +158,24 @@ def render(context: Context, *, schema: bool = False, brief: bool = False) -> Co
         system = "\n\n".join(filter(None, (system, prompt.format(tools=described, example=example))))
     messages: list[Message] = []
     for given in context.messages:
-        message = _render_message(given, schema=schema)
-        last = messages[-1] if messages else None
-        is_user = last is not None and last.role == message.role == "user"
-        if last is not None and is_user and isinstance(last.content, str) and isinstance(message.content, str):
+        message, text = given, text_of(given)
+        if given.role == "tool":
+            text = text.replace("</tool_response>", "<\\/tool_response>")
+            name = f' name="{given.name}"' if given.name else ""
+            content = f"<tool_response{name}>\n{text}\n</tool_response>"
+            message = Message(role="user", content=content, media=given.media)
+        elif given.role == "assistant" and (given.tool_calls or schema):
+            calls = [call_text(call.name, call.arguments, bare=schema) for call in given.tool_calls]
+            text = _json({"reply": text}) if schema and not calls else text
+            content = "\n".join(filter(None, (text, *calls)))
+            message = Message(role="assistant", content=content, reasoning=given.reasoning)
+        match [*messages[-1:], message]:
             # The user's texts in a row become one, for many chat templates refuse two.
-            media = (*last.media, *message.media)
-            messages[-1] = Message(role="user", content=f"{last.content}\n\n{message.content}", media=media)
-        else:
-            messages.append(message)
+            case [Message(role="user", content=str(before)) as last, Message(role="user", content=str(after))]:
+                media = (*last.media, *message.media)
+                messages[-1] = Message(role="user", content=f"{before}\n\n{after}", media=media)
+            case _:
+                messages.append(message)
     return Context(system=system, messages=tuple(messages))
 
 
@@ -202,9 +196,7 @@ def _example_arguments(schema: dict[str, Any]) -> dict[str, Any]:
     for name in schema.get("required") or list(properties)[:1]:
         own = properties.get(name)
         own = own if isinstance(own, dict) else {}
-        kind = own.get("type")
-        example = _PLACEHOLDERS.get(kind, f"the {name}") if isinstance(kind, str) else f"the {name}"
-        found[name] = own["enum"][0] if own.get("enum") else example
+        found[name] = own["enum"][0] if own.get("enum") else _PLACEHOLDERS.get(str(own.get("type")), f"the {name}")
     return found
 
 
@@ -212,20 +204,6 @@ def call_text(name: str, arguments: Any, *, bare: bool = False) -> str:
     """A call as the model writes it, `bare` without tags; arguments that could not be read are left unchanged."""
     text = arguments if isinstance(arguments, str) else _json({"name": name, "arguments": arguments})
     return text if bare else f"<tool_call>\n{text}\n</tool_call>"
-
-
-def _render_message(message: Message, *, schema: bool) -> Message:
-    text = text_of(message)
-    if message.role == "tool":
-        text = text.replace("</tool_response>", "<\\/tool_response>")
-        name = f' name="{message.name}"' if message.name else ""
-        content = f"<tool_response{name}>\n{text}\n</tool_response>"
-        return Message(role="user", content=content, media=message.media)
-    if message.role != "assistant" or not (message.tool_calls or schema):
-        return message
-    calls = [call_text(call.name, call.arguments, bare=schema) for call in message.tool_calls]
-    text = _json({"reply": text}) if schema and not calls else text
-    return Message(role="assistant", content="\n".join(filter(None, (text, *calls))), reasoning=message.reasoning)
 
 
 def _json(value: Any) -> str:

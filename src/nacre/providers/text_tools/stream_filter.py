@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from nacre.agent.ports import Emit, Event, Spec, Text, Thought
 from nacre.providers.text_tools.parser import AFTER_THOUGHT, FENCE_END, Calls, Prose, Scan, Thinking, ThoughtEnd, Wait
@@ -14,15 +13,12 @@ _TAGS = (
     *("function_call", "function_calls", "function-call", "function-calls", "functioncall", "functioncalls"),
     *("think", "thinking", "thought", "seed:tool_call", "minimax:tool_call", "tool_use"),
 )
+_DSML_TAGS = ("function_calls>", "tool_calls>", "invoke name=")
 _CHANNELS = ("commentary to=functions.", "analysis to=functions.", "analysis<|message|>", "final<|message|>")
 
 
-def _sections(line: str) -> tuple[str, ...]:
-    """What may follow in the marks of DeepSeek and Kimi, whose words are joined by a line of either kind."""
-    ends = [f"{line}begin", f"{line}end"]
-    return (*ends, *(f"s{end}" for end in ends), *(f"s{line}section{end}" for end in ends))
-
-
+# What may follow in the marks of DeepSeek and Kimi, whose words are joined by a line of either kind.
+_SECTIONS = [f"{words}{end}" for words in ("{0}", "s{0}", "s{0}section{0}") for end in ("begin", "end")]
 _MARKS = (
     *(f"<{tag}>" for tag in _TAGS),
     *(f"</{tag}>" for tag in _TAGS),
@@ -31,12 +27,13 @@ _MARKS = (
     *("<|eom_id|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "[think]", "[/think]"),
     *("<|start_action|>", "<|end_action|>", "<|start_thinking|>", "<|end_thinking|>", "<|start_response|>"),
     *("<|end_response|>", "<|tool_call_start|>", "<|python_start|>", "<|python_end|>", "<|call|>"),
-    *(f"<{bar}tool{line}call{rest}{bar}>" for bar in "\uff5c|" for line in "\u2581_" for rest in _sections(line)),
     *(
-        f"<{slash}\uff5cdsml\uff5c{tag}"
-        for slash in ("", "/")
-        for tag in ("function_calls>", "tool_calls>", "invoke name=")
+        f"<{bar}tool{line}call{rest.format(line)}{bar}>"
+        for bar in "\uff5c|"
+        for line in "\u2581_"
+        for rest in _SECTIONS
     ),
+    *(f"<{slash}\uff5cdsml\uff5c{tag}" for slash in ("", "/") for tag in _DSML_TAGS),
     *(f"{start}<|channel|>{channel}" for start in ("", "<|start|>assistant") for channel in _CHANNELS),
     *("]<]minimax[>[<tool_call>", "]<]minimax[>[</tool_call>", "<mm:think>", "</mm:think>", "<|function_call|>"),
     *("<|tools_prefix|>", "<|tools_suffix|>", "<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
@@ -61,18 +58,11 @@ _TRIM = 4096
 _LOOK_BACK = 32
 
 
-class TextFilter(Protocol):
-    """Something that text goes through before it is shown."""
-
-    def feed(self, piece: str) -> Sequence[Event]:
-        """Take the next piece; gives what may be shown now."""
-
-
-def filter_text(through: TextFilter, emit: Emit) -> Emit:
-    """An `emit` that passes text through a filter, and everything else as it is."""
+def filter_text(feed: Callable[[str], Sequence[Event]], emit: Emit) -> Emit:
+    """An `emit` that passes text through a filter, which gives what may be shown now, and everything else as it is."""
 
     def emit_filtered(event: Event) -> None:
-        for piece in through.feed(event.text) if isinstance(event, Text) else (event,):
+        for piece in feed(event.text) if isinstance(event, Text) else (event,):
             emit(piece)
 
     return emit_filtered
