@@ -146,7 +146,7 @@ def read_document(data: bytes, name: str, *, changed: datetime | None = None) ->
     bad: list[Bad] = []
     for place, element in enumerate(document["messages"] or []):
         try:
-            said.append(_say(element))
+            said.append(_encode_message(element))
         except InvalidMessage as error:
             reason = f"element {place} of messages is not a message: {error}"
             bad.append(Bad(place, json.dumps(element).encode(), reason))
@@ -247,7 +247,7 @@ def lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
 def parse_message(value: Any, raw: bytes, start: int) -> tuple[list[AppendMessage], list[Bad]]:
     """The message that a value is, else what is wrong with it."""
     try:
-        return [_say(value)], []
+        return [_encode_message(value)], []
     except InvalidMessage as error:
         return [], [Bad(start, raw, str(error))]
 
@@ -255,7 +255,7 @@ def parse_message(value: Any, raw: bytes, start: int) -> tuple[list[AppendMessag
 def _parse_line(line: bytes, start: int) -> tuple[AppendMessage | None, Bad | None]:
     """A line's message; after a torn one that was never ended, the message that was glued to it."""
     try:
-        return _say(parse_json(line)), None
+        return _encode_message(parse_json(line)), None
     except InvalidMessage as error:
         reason = str(error)
     at = line.find(_MESSAGE_START, 1)
@@ -263,7 +263,7 @@ def _parse_line(line: bytes, start: int) -> tuple[AppendMessage | None, Bad | No
         if at < 0:
             break
         try:
-            return _say(parse_json(line[at:])), Bad(start, line[:at], "a torn line")
+            return _encode_message(parse_json(line[at:])), Bad(start, line[:at], "a torn line")
         except InvalidMessage:
             at = line.find(_MESSAGE_START, at + 1)
     return None, Bad(start, line, reason)
@@ -282,7 +282,7 @@ def _are_messages(data: bytes, lines: list[tuple[int, AppendMessage | None, Bad 
     return is_session
 
 
-def _say(value: Any) -> AppendMessage:
+def _encode_message(value: Any) -> AppendMessage:
     """A message in its canonical bytes; raises InvalidMessage for anything else."""
     if not _is_message(value):
         raise InvalidMessage("not a message")

@@ -136,13 +136,13 @@ class StandIn(MemoryStore):
         self._root = root
         self._loaded: set[str] = set()
 
-    def run(self, key: str, unit: Transaction) -> int:
+    def run(self, key: str, transaction: Transaction) -> int:
         with self._lock:
             self._load(key)
             before = super().read(key, lambda view: view.n)
-            number = super().run(key, unit)
+            number = super().run(key, transaction)
             if super().read(key, lambda view: view.n) != before and not is_internal(key):
-                self._save(key, unit)
+                self._save(key, transaction)
             return number
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
@@ -177,7 +177,7 @@ class StandIn(MemoryStore):
     def move(self, key: str, *, archive: bool) -> None:
         self._refuse(f"session {key!r} cannot be {'archived' if archive else 'taken from the archive'}")
 
-    def fork(self, key: str, new_key: str, unit: Transaction) -> None:  # noqa: ARG002 - it has the store's shape
+    def fork(self, key: str, new_key: str, transaction: Transaction) -> None:  # noqa: ARG002 - it has the store's shape
         self._refuse(f"session {key!r} cannot be forked")
 
     def delete(self, key: str) -> None:
@@ -207,16 +207,16 @@ class StandIn(MemoryStore):
             super().run(key, Transaction(operations))
         self._loaded.add(key)
 
-    def _save(self, key: str, unit: Transaction) -> None:
+    def _save(self, key: str, transaction: Transaction) -> None:
         manager = self._manager
-        said = [one for one in unit.operations if isinstance(one, AppendMessage)]
-        if not all(isinstance(one, AppendMessage | AppendRecord | SetMeta) for one in unit.operations):
+        said = [one for one in transaction.operations if isinstance(one, AppendMessage)]
+        if not all(isinstance(one, AppendMessage | AppendRecord | SetMeta) for one in transaction.operations):
             manager.set_history(key, super().read(key, session_state.history) or ())
             manager.set_summary(key, super().read(key, lambda view: session_state.summary(view, view.state)) or "")
         elif said:
             for message in (super().read(key, lambda view: session_state.history(view, len(said))) or ())[-len(said) :]:
                 manager.add_full_message(key, message)
-        elif not any(isinstance(one, SetMeta) for one in unit.operations) or not manager.get_history(key):
+        elif not any(isinstance(one, SetMeta) for one in transaction.operations) or not manager.get_history(key):
             # A meta without a message is saved with the first one.
             return
         manager.set_meta(key, super().read(key, lambda view: session_state.meta(view, view.state)) or {})

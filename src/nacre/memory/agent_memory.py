@@ -22,7 +22,7 @@ from nacre.history.tokens import estimate
 from nacre.keys import is_internal
 from nacre.memory import contradictions, extraction, turn_reader
 from nacre.memory.extraction import Extraction
-from nacre.memory.fact_index import Embedding, FactIndex
+from nacre.memory.fact_index import FactIndex, Vectors
 from nacre.memory.model import MEMORY_PAGE, Cursor, Line, Source, State, Strike
 from nacre.memory.page_files import PageFiles
 from nacre.memory.page_sync import PageSync
@@ -77,10 +77,9 @@ class Version(Struct, frozen=True, kw_only=True):
     strike: Strike | None = None
 
 
-def usual_embedding() -> Embedding | None:
+def usual_embedding() -> Vectors | None:
     """The embedding that is installed, if one is."""
     from nacre.index import minilm  # noqa: PLC0415 - an extra
-    from nacre.memory.fact_index import Vectors  # noqa: PLC0415 - the same
 
     return Vectors(minilm.shared_model()) if minilm.is_installed() else None
 
@@ -99,7 +98,7 @@ class Memory:
         folder: Path,
         *,
         provider: Callable[[], Provider] | None = None,
-        embedding: Callable[[], Embedding | None] = usual_embedding,
+        embedding: Callable[[], Vectors | None] = usual_embedding,
         skips: Callable[[str], bool] = lambda _: False,
         system: System | None = None,
         timeout: float = _TIMEOUT,
@@ -108,7 +107,7 @@ class Memory:
         self._provider = provider
         self._make_embedding = embedding
         self._skips = skips
-        self._embedding: Embedding | None = None
+        self._embedding: Vectors | None = None
         self._is_warm = False
         self._timeout = timeout
         self._store = FactStore(sessions, system or System())
@@ -128,26 +127,29 @@ class Memory:
         Each turn is one transaction in memory's log, so that it is gone through once, whatever happens meanwhile.
         """
         done, tried = 0, set[str]()
-        while (turn := await to_thread.run_sync(self._next, key)) is not None and turn.id not in tried:
-            tried.add(turn.id)
-            learned = await self._ask_model(turn)
+        while True:
+            unknown = await to_thread.run_sync(lambda: self._unknown(self._store.read(), key))
+            if not unknown or unknown[0].id in tried:
+                return done
+            tried.add(unknown[0].id)
+            learned = await self._ask_model(unknown[0])
             if learned is None:
-                break
-            done += await to_thread.run_sync(self._learn, turn, learned)
-        return done
+                return done
+            done += await to_thread.run_sync(self._learn, unknown[0], learned)
 
     def start(self) -> None:
         """Note when memory began, if its log is new: what is said from then on is learned from, sooner or later."""
         if self._store.is_new:
-            self._note_beginning()
+            with self._store.hold() as state:
+                self._note_beginning(state)
 
     def begin(self) -> builtins.list[str]:
         """Note when memory began, store what people edited, and list the sessions with turns that may be unknown.
 
         What was said before memory began is not learned from.
         """
-        with self._store.hold():
-            self._note_beginning()
+        with self._store.hold() as state:
+            self._note_beginning(state)
             self._pages.sync()
         found, state = [], self._store.state
         for info in self._sessions.list():
@@ -157,18 +159,14 @@ class Memory:
                 found.append((info.updated, info.key))
         return [key for _, key in sorted(found)]
 
-    def _note_beginning(self) -> None:
-        with self._store.hold() as state:
-            if not state.begun:
-                self._store.write([Cursor(begun=utc_text(datetime.now(UTC)))])
+    def _note_beginning(self, state: State) -> None:
+        if not state.begun:
+            self._store.write([Cursor(begun=utc_text(datetime.now(UTC)))])
 
     def settle(self) -> None:
         """Store what people edited, and write the pages."""
         with self._store.hold():
             self._pages.sync()
-
-    def _next(self, key: str) -> Turn | None:
-        return next(iter(self._unknown(self._store.read(), key)), None)
 
     def _unknown(self, state: State, key: str) -> builtins.list[Turn]:
         """The turns of a session that memory does not know, oldest first."""
@@ -246,9 +244,8 @@ class Memory:
         if not self._is_warm:
             self._is_warm = True
             self._embedding = self._make_embedding()
-            if self._embedding is None:
-                return False
-            self._index.use(self._embedding)
+            if self._embedding is not None:
+                self._index.use(self._embedding)
         if self._embedding is None:
             return False
         self._update_index()
@@ -432,15 +429,8 @@ class Memory:
             # A line in the same place, as if a person had written it on the page.
             tag = f" {old.source.tag}" if old.source is not None else ""
             time = f"{old.at[11:16]} " if old.page != MEMORY_PAGE else ""
-            line = replace(
-                old,
-                id=self._store.new_id(),
-                text=said,
-                raw=f"- {time}{said}{tag}",
-                after=old.id,
-                pending=False,
-                outside=False,
-            )
+            id, raw = self._store.new_id(), f"- {time}{said}{tag}"
+            line = replace(old, id=id, text=said, raw=raw, after=old.id, pending=False, outside=False)
             self._store.write([line, Strike(id=old.id, why="edited", by=line.id)])
             return line
 

@@ -6,12 +6,12 @@ replaces an old one on evidence alone; without any, both are kept. No model is a
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from msgspec import Struct
 
 from nacre.memory import vocabulary as known
-from nacre.memory.text_match import is_negated, language_of, normal, salient, stem, tokens
+from nacre.memory.text_match import is_negated, language_of, normal, salient, stems_of, tokens
 
 _ALIKE = 0.6
 _FEW_WORDS = 2
@@ -32,11 +32,6 @@ class Claim(Struct, frozen=True):
     values: frozenset[tuple[str, int]]
 
 
-@cache
-def _verb_stems(language: str) -> frozenset[str]:
-    return frozenset(stem(verb, language) for verb in known.VERBS)
-
-
 @lru_cache(maxsize=1 << 12)
 def claim(text: str, language: str) -> Claim:
     """Read a fact in a language."""
@@ -50,7 +45,7 @@ def claim(text: str, language: str) -> Claim:
         text=low,
         words=tuple(word for word in words if word not in known.NOW and word not in known.ALSO),
         owner=owner,
-        core=(said - _verb_stems(language)) or said,
+        core=(said - stems_of(known.VERBS, language)) or said,
         is_negated=(is_negated(known.WITHOUT.sub(" ", text)) or has_ended) != (not known.DISLIKE.isdisjoint(words)),
         has_ended=has_ended,
         is_more=not known.ALSO.isdisjoint(words),
@@ -77,7 +72,13 @@ def replaces(new: tuple[str, str], old: tuple[str, str]) -> bool:
         return False
     # 1. It denies what the old one says, or says that this has ended.
     if one.is_negated != other.is_negated:
-        return is_one_subject and _is_denied(one, other)
+        common, shorter = one.core & other.core, min(len(one.core), len(other.core))
+        if one.has_ended or other.has_ended:
+            is_denied = 2 * len(common) >= shorter
+        else:
+            is_part = common in (one.core, other.core) and len(one.core ^ other.core) <= 1
+            is_denied = is_part or len(common) >= _ALIKE * len(one.core | other.core)
+        return is_one_subject and bool(common) and is_denied
     if one.is_more:
         return False
     if one.owner == other.owner and not one.is_negated:
@@ -91,16 +92,6 @@ def replaces(new: tuple[str, str], old: tuple[str, str]) -> bool:
     return is_one_subject and _is_other_value(subject, one, other)
 
 
-def _is_denied(one: Claim, other: Claim) -> bool:
-    common = one.core & other.core
-    if not common:
-        return False
-    if one.has_ended or other.has_ended:
-        return 2 * len(common) >= min(len(one.core), len(other.core))
-    is_part = common in (one.core, other.core) and len(one.core ^ other.core) <= 1
-    return is_part or len(common) >= _ALIKE * len(one.core | other.core)
-
-
 def _exclude(one: Claim, other: Claim, *, is_one_subject: bool) -> bool:
     """Tell whether two facts have different values of one group, and no value in common there."""
     for group in {name for name, _ in one.values} & {name for name, _ in other.values}:
@@ -110,13 +101,11 @@ def _exclude(one: Claim, other: Claim, *, is_one_subject: bool) -> bool:
         if not group.endswith("*"):
             return True
         # Apart from their values of this group, the two must be about the same.
-        rests = []
-        for read in (one, other):
-            rest = read.text
-            for name, _, pattern in known.VALUES:
-                rest = pattern.sub(" ", rest) if name == group else rest
-            rests.append(salient(rest))
-        if is_one_subject and (rests[0] <= rests[1] or rests[1] <= rests[0]):
+        rests = [one.text, other.text]
+        for pattern in (pattern for name, _, pattern in known.VALUES if name == group):
+            rests = [pattern.sub(" ", rest) for rest in rests]
+        first, second = map(salient, rests)
+        if is_one_subject and (first <= second or second <= first):
             return True
     return False
 
@@ -124,12 +113,9 @@ def _exclude(one: Claim, other: Claim, *, is_one_subject: bool) -> bool:
 def _is_other_value(subject: str, one: Claim, other: Claim) -> bool:
     """Tell whether two facts differ in one place only, and there can be only one thing at that place."""
     first, second = one.words, other.words
-    start = 0
-    while start < min(len(first), len(second)) and first[start] == second[start]:
-        start += 1
-    end = 0
-    while end < min(len(first), len(second)) - start and first[-1 - end] == second[-1 - end]:
-        end += 1
+    shorter = min(len(first), len(second))
+    start = next((at for at in range(shorter) if first[at] != second[at]), shorter)
+    end = next((at for at in range(shorter - start) if first[-1 - at] != second[-1 - at]), shorter - start)
     head, tail = frozenset(first[:start]), frozenset(first[len(first) - end :])
     mine, theirs = first[start : len(first) - end], second[start : len(second) - end]
     is_single = not known.SINGLE.isdisjoint(subject.split())
@@ -138,61 +124,37 @@ def _is_other_value(subject: str, one: Claim, other: Claim) -> bool:
     # "with milk" and "without milk", and all else is the same
     if {*mine, *theirs} in known.WITH_OR_WITHOUT:
         return True
-    if not mine or not theirs or not _is_alike(mine, theirs):
+    # Two values must be of one form: a name and a description hold at the same time.
+    if not mine or not theirs or _form(mine) != _form(theirs):
         return False
-    return _says_one_thing(subject, owner=one.owner & other.owner, head=head, tail=tail, mine=mine, theirs=theirs)
-
-
-def _says_one_thing(  # noqa: PLR0913 - the parts of two sentences
-    subject: str,
-    *,
-    owner: frozenset[str],
-    head: frozenset[str],
-    tail: frozenset[str],
-    mine: tuple[str, ...],
-    theirs: tuple[str, ...],
-) -> bool:
-    """Tell whether there can be only one thing between the words of a head and a tail."""
-    kind = _kind(mine)
-    about = head - known.NOBODY - known.IS
-    has_new_number = kind == "number" or (kind == "weekday" and not known.MANY & head)
+    kind, owner, about = _kind(mine), one.owner & other.owner, head - known.NOBODY - known.IS
     is_many = bool(known.MANY & head)
+    has_new_number = kind == "number" or (kind == "weekday" and not is_many)
     # Brothers and dogs have names at the same time.
     is_relative = bool(known.RELATIVES & head and (known.IS | known.NAMED) & head)
+    # What is preferred are two of a kind: of one thing, or short and of a subject that says which.
+    is_short = len(mine) == len(theirs) <= _FEW_WORDS
+    is_one_preference = tail - known.NOBODY or (is_short and known.GENERAL.isdisjoint(subject.split()))
     reasons = (
         has_new_number and (about or tail) and _without_numbers(mine) == _without_numbers(theirs),
         kind == "language" and known.SAY & head,
-        known.VERBS & head and not is_relative and not known.SINGLE.isdisjoint(subject.split()),
+        known.VERBS & head and not is_relative and is_single,
         known.ONE & head and not is_relative and not is_many,
         # "Use British spelling"
         known.USE & head and head <= known.USE | known.NOBODY and tail - known.NOBODY and len(mine) == len(theirs) == 1,
-        known.PREFER & head and not is_many and _is_one_preference(subject, tail, mine, theirs),
+        known.PREFER & head and not is_many and is_one_preference,
         # "The rent is", but not "the user is".
         known.IS & head and not is_relative and not is_many and owner,
         # "is the user's manager"
-        not head and known.IS & tail and known.SINGLE & tail and not known.SINGLE.isdisjoint(subject.split()),
+        not head and known.IS & tail and known.SINGLE & tail and is_single,
     )
     return any(reasons)
 
 
-def _is_one_preference(subject: str, tail: frozenset[str], mine: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
-    """Tell whether what is preferred are two of a kind: of one thing, or short and of a subject that says which."""
-    is_short = len(mine) == len(theirs) <= _FEW_WORDS
-    return bool(tail - known.NOBODY) or (is_short and known.GENERAL.isdisjoint(subject.split()))
-
-
-def _is_alike(mine: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
-    """Tell whether two values are of one form: a name and a description hold at the same time."""
-    forms = [
-        (
-            _kind(value),
-            value[0] in known.ARTICLES,
-            value[0] in known.PREPOSITIONS and value[0],
-            sum(word in known.PREPOSITIONS for word in value),
-        )
-        for value in (mine, theirs)
-    ]
-    return forms[0] == forms[1]
+def _form(value: tuple[str, ...]) -> tuple[str, bool, str, int]:
+    prepositions = [word for word in value if word in known.PREPOSITIONS]
+    first = value[0] if value[0] in known.PREPOSITIONS else ""
+    return (_kind(value), value[0] in known.ARTICLES, first, len(prepositions))
 
 
 def _without_numbers(value: tuple[str, ...]) -> list[str]:

@@ -6,9 +6,9 @@ import re
 import sqlite3
 from collections.abc import Iterable, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from nacre.index.minilm import WIDTH, MiniLM
+from nacre.index.minilm import MiniLM
 from nacre.index.search_text import spellings_in
 from nacre.index.stems import irregular
 from nacre.memory.model import Line
@@ -25,28 +25,15 @@ _TABLES = """
 CREATE VIRTUAL TABLE words USING fts5(body, tokenize = 'porter unicode61 remove_diacritics 2');
 CREATE VIRTUAL TABLE grams USING fts5(body, tokenize = 'trigram');
 """
-# How much of a score is by meaning, where there is an embedding.
-_MEANING = 0.7
-
-
-class Embedding(Protocol):
-    """Vectors of lines; those that it has not come to yet are not found by it."""
-
-    def nearest(self, text: str, *, limit: int) -> list[tuple[str, float]]:
-        """The ids of the lines whose meaning is nearest, and how near they are, best first."""
-
-    def update(self, lines: Iterable[Line]) -> None:
-        """Have these lines and no others."""
-
-    def work(self, limit: int) -> int:
-        """Make vectors for some of the lines that have none; returns how many still have none."""
+# How much of a score is by meaning, where there is an embedding; and what is too far off to be found by it.
+_MEANING, _FAR = 0.7, 0.2
 
 
 class FactIndex:
     """An index of some lines, kept in step with them."""
 
     def __init__(self) -> None:
-        self._embedding: Embedding | None = None
+        self._embedding: Vectors | None = None
         self._lines: dict[str, Line] = {}
         self._rows: dict[str, int] = {}
         self._ids: dict[int, str] = {}
@@ -57,7 +44,7 @@ class FactIndex:
         self._connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         self._connection.executescript(_TABLES)
 
-    def use(self, embedding: Embedding) -> None:
+    def use(self, embedding: Vectors) -> None:
         """Find by meaning too, from now on."""
         embedding.update(self._lines.values())
         self._embedding = embedding
@@ -107,9 +94,11 @@ class FactIndex:
         """The lines that a text is about, and how well they fit, from 1 down to 0."""
         with self._lock:
             found = self._scored("words", _words(text))
-            if not found and (pieces := _pieces(text)):
-                self._fill_grams()
-                found = self._scored("grams", pieces)
+            if not found:
+                # Look inside words for longer ones without their endings.
+                long = [word for word in _SPACED.findall(_clean(text).casefold()) if len(word) >= _MIN_LETTERS]
+                cut = (word[: max(_MIN_LETTERS, len(word) - 2)] for word in long if not is_grammar(word))
+                found = self._scored("grams", list(dict.fromkeys(cut))[:_MAX_WORDS])
             lines = self._lines
         scores = _of_best(found)
         if self._embedding is not None:
@@ -147,18 +136,16 @@ class FactIndex:
         with self._lock:
             self._connection.close()
 
-    def _fill_grams(self) -> None:
-        """Index parts of words: few texts are found by them alone, so that is done for the first one."""
-        if not self._has_grams:
-            self._has_grams = True
-            rows = ((row, _body(self._lines[id])) for row, id in self._ids.items())
-            self._connection.execute("BEGIN")
-            self._connection.executemany("INSERT INTO grams (rowid, body) VALUES (?, ?)", rows)
-            self._connection.execute("COMMIT")
-
     def _scored(self, table: str, words: Sequence[str]) -> list[tuple[str, float]]:
         if not words:
             return []
+        if table == "grams" and not self._has_grams:
+            # Few texts are found by parts of words alone, so they are indexed for the first one.
+            self._has_grams = True
+            bodies = ((row, _body(self._lines[id])) for row, id in self._ids.items())
+            self._connection.execute("BEGIN")
+            self._connection.executemany("INSERT INTO grams (rowid, body) VALUES (?, ?)", bodies)
+            self._connection.execute("COMMIT")
         rows = self._connection.execute(
             f"SELECT rowid, -rank FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT {_POOL}",  # noqa: S608 - our own names
             (_any_of(words),),
@@ -197,18 +184,8 @@ def _words(text: str) -> list[str]:
     return [word for word in dict.fromkeys([*words, *bent]) if not is_grammar(word)][:_MAX_WORDS]
 
 
-def _pieces(text: str) -> list[str]:
-    """What to look for inside words: longer words without their endings."""
-    found = [word for word in _SPACED.findall(_clean(text).casefold()) if len(word) >= _MIN_LETTERS]
-    cut = (word[: max(_MIN_LETTERS, len(word) - 2)] for word in found if not is_grammar(word))
-    return list(dict.fromkeys(cut))[:_MAX_WORDS]
-
-
 def _clean(text: str) -> str:
     return text.replace("\0", " ").encode("utf-8", "replace").decode()
-
-
-_FAR = 0.2
 
 
 class Vectors:
@@ -245,19 +222,14 @@ class Vectors:
 
     def nearest(self, text: str, *, limit: int) -> list[tuple[str, float]]:
         """The ids of the lines whose meaning is nearest, and how near, best first; those far off are left out."""
-        ids, matrix = self._stack()
-        if not ids or not text.strip():
+        import numpy  # noqa: ICN001, PLC0415 - it is loaded with every model
+
+        with self._lock:
+            if self._matrix is None and self._rows:
+                self._matrix = (list(self._rows), numpy.stack(list(self._rows.values())))
+            ids, matrix = self._matrix or ([], None)
+        if matrix is None or not text.strip():
             return []
         scores = matrix @ self._model.embed([text])[0]
         best = scores.argsort()[::-1][:limit]
         return [(ids[at], float(scores[at])) for at in best if scores[at] >= _FAR]
-
-    def _stack(self) -> tuple[list[str], Floats]:
-        import numpy  # noqa: ICN001, PLC0415 - it is loaded with every model
-
-        with self._lock:
-            if self._matrix is None:
-                rows = list(self._rows.values())
-                stacked = numpy.stack(rows) if rows else numpy.zeros((0, WIDTH), dtype=numpy.float32)
-                self._matrix = (list(self._rows), stacked)
-            return self._matrix

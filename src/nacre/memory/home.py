@@ -34,6 +34,7 @@ def open_home(store: str, *, configured: str = "") -> tuple[Path, list[str]]:
     `configured` is the workspace that is configured, if any. Raises ConfigError.
     """
     home = home_of(store)
+    notes: list[str] = []
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (home / _DONE).exists():
@@ -41,11 +42,10 @@ def open_home(store: str, *, configured: str = "") -> tuple[Path, list[str]]:
         lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if (home / _DONE).exists():
-                return home.resolve(), []
-            notes = _fill(home, Path(store), Path(configured).expanduser() if configured else None)
-            (home / _DONE).touch(mode=0o600)
-            os.fsync(lock)
+            if not (home / _DONE).exists():
+                notes = _fill(home, Path(store), Path(configured).expanduser() if configured else None)
+                (home / _DONE).touch(mode=0o600)
+                os.fsync(lock)
         finally:
             os.close(lock)
     except OSError as error:
@@ -102,7 +102,7 @@ def _move(source: Path, target: Path) -> list[Path]:
 
 def _copy(source: Path, target: Path) -> bool:
     """Copy a file or folder whole, by a rename at the end; False if there is one at the target, or nothing to copy."""
-    if os.path.lexists(target) or not _has_content(source):
+    if os.path.lexists(target) or not (any(source.iterdir()) if source.is_dir() else source.stat().st_size):
         return False
     part = target.with_name(f".{target.name}{_PART}")
     _remove(part)
@@ -112,10 +112,6 @@ def _copy(source: Path, target: Path) -> bool:
         shutil.copy2(source, part)
     part.rename(target)
     return True
-
-
-def _has_content(path: Path) -> bool:
-    return any(path.iterdir()) if path.is_dir() else path.stat().st_size > 0
 
 
 def _remove(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -89,36 +90,29 @@ class Cursor(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Part = Line | Strike | Cursor
-_SHAPES: dict[str, type[Line | Strike | Cursor]] = {
-    **dict.fromkeys((FACT, DAILY, LINE, PENDING), Line),
-    STRIKE: Strike,
-    CURSOR: Cursor,
-}
+_SHAPES: dict[str, type[Part]] = {FACT: Line, DAILY: Line, LINE: Line, PENDING: Line, STRIKE: Strike, CURSOR: Cursor}
 
 
 def note_of(part: Part) -> AppendRecord:
     """The record that holds a part."""
-    data = msgspec.to_builtins(part)
     match part:
         case Strike():
-            return AppendRecord(STRIKE, data)
+            kind = STRIKE
         case Cursor():
-            return AppendRecord(CURSOR, data)
+            kind = CURSOR
+        case Line(pending=True):
+            # A kind of its own: a version that knows no such facts must not take it for one that holds.
+            kind = PENDING
         case Line():
-            if part.pending:
-                # A kind of its own: a version that knows no such facts must not take it for one that holds.
-                return AppendRecord(PENDING, data)
-            return AppendRecord(LINE if not part.is_ours else FACT if part.page == MEMORY_PAGE else DAILY, data)
+            kind = LINE if not part.is_ours else FACT if part.page == MEMORY_PAGE else DAILY
+    return AppendRecord(kind, msgspec.to_builtins(part))
 
 
 def part_of(kind: str, data: Any) -> Part | None:
     """What a record holds; None if it is of another kind, or in a shape that this version does not know."""
-    shape = _SHAPES.get(kind)
-    if shape is None:
-        return None
     try:
-        return msgspec.convert(data, shape)
-    except msgspec.ValidationError:
+        return msgspec.convert(data, _SHAPES[kind])
+    except (KeyError, msgspec.ValidationError):
         return None
 
 
@@ -152,21 +146,28 @@ class State:
     def copy(self) -> State:
         """The same, to try something on."""
         other = State()
-        other.lines, other.strikes = dict(self.lines), dict(self.strikes)
+        vars(other).update({name: copy(value) for name, value in vars(self).items()})
         other.pages = {page: list(ids) for page, ids in self.pages.items()}
-        other.cursors, other.turns, other.begun = dict(self.cursors), set(self.turns), self.begun
-        other.outside, other.unwanted = set(self.outside), set(self.unwanted)
-        other.version, other.versions, other._ours = self.version, dict(self.versions), dict(self._ours)
         return other
 
     def add(self, part: Part) -> None:
         match part:
             case Line():
                 self._add_line(part)
-            case Strike():
-                self._add_strike(part)
             case Cursor():
                 self._add_cursor(part)
+            case Strike(id=id, why="restored"):
+                self.strikes.pop(id, None)
+            case Strike(id=id):
+                self.strikes[id] = part
+        if isinstance(part, Strike):
+            line = self.lines.get(part.id)
+            # What someone took out is not learned again, unless they take it back.
+            if line is not None and line.text and part.why in ("removed", "forgotten"):
+                self.unwanted.add(normal(line.text))
+            elif line is not None and part.why == "restored":
+                self.unwanted.discard(normal(line.text))
+            self._touch(line.page if line is not None else part.id.partition(TOP)[0])
 
     @property
     def facts(self) -> list[Line]:
@@ -232,20 +233,6 @@ class State:
         yield Cursor(begun=self.begun, turns=tuple(sorted(turns)))
         for cursor in self.cursors.values():
             yield replace(cursor, outside=cursor.key in self.outside)
-
-    def _add_strike(self, strike: Strike) -> None:
-        line = self.lines.get(strike.id)
-        if strike.why == "restored":
-            self.strikes.pop(strike.id, None)
-        else:
-            self.strikes[strike.id] = strike
-        # What someone took out is not learned again, unless they take it back.
-        if line is not None and line.text:
-            if strike.why in ("removed", "forgotten"):
-                self.unwanted.add(normal(line.text))
-            elif strike.why == "restored":
-                self.unwanted.discard(normal(line.text))
-        self._touch(line.page if line is not None else strike.id.partition(TOP)[0])
 
     def _add_line(self, line: Line) -> None:
         ids = self.pages.get(line.page)

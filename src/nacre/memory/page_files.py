@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -21,7 +21,7 @@ _MAX_BYTES = 16 * _BLOCK
 _MOMENT = 0.1
 _FOLDER, _BASES = "memory", ".rendered"
 
-RecordStamp = tuple[int, int, int, int]
+FileStamp = tuple[int, int, int, int]
 """Inode, size and time of a file: another one means that somebody wrote it.
 
 A file that was written a moment ago may be written again in the same tick: its last number is never the same.
@@ -63,7 +63,7 @@ class PageFiles:
             names = []
         return [MEMORY_PAGE, *(f"{_FOLDER}/{name}" for name in sorted(names) if _DAY.match(name))]
 
-    def stamp(self, page: str) -> RecordStamp | None:
+    def stamp(self, page: str) -> FileStamp | None:
         """Tell the file of a page from what it was before; None if it is not there."""
         try:
             found = self._system.stat(self.path(page))
@@ -96,20 +96,16 @@ class PageFiles:
         if data is None:
             # The process was killed between two renames.
             with suppress(FileNotFoundError):
-                self._system.rename(_old_name(path), path)
+                self._system.rename(_hidden(path, "old"), path)
         elif ours.encode().startswith(data) and (whole := len(data.decode(errors="ignore").encode())) < len(data):
-            fd = self._system.open(path, os.O_WRONLY)
-            try:
+            with self._open(path, os.O_WRONLY) as fd:
                 self._system.ftruncate(fd, whole)
-            finally:
-                self._system.close(fd)
-        unlink_if_there(self._system, _old_name(path))
-        unlink_if_there(self._system, _new_name(path))
+        self._clean_up(path)
 
     def replace(self, page: str, old: str | None, new: str) -> bool:
         """Replace a text by another; False if somebody has saved the page meanwhile: read it again."""
         path = self.path(page)
-        fresh = _new_name(path)
+        fresh = _hidden(path, "new")
         try:
             mode = self._system.stat(path).st_mode & 0o777
         except OSError:
@@ -118,8 +114,7 @@ class PageFiles:
         try:
             return (old is None or self._rename_old(path, old)) and self._link(fresh, path)
         finally:
-            unlink_if_there(self._system, fresh)
-            unlink_if_there(self._system, _old_name(path))
+            self._clean_up(path)
 
     def extend(self, page: str, old: str, more: str) -> bool:
         """Append to a page; False if somebody has saved it meanwhile: read it again.
@@ -145,7 +140,7 @@ class PageFiles:
         """Remove a page, if there is one; False if somebody has saved it meanwhile."""
         path = self.path(page)
         is_same = old is None or self._rename_old(path, old)
-        unlink_if_there(self._system, _old_name(path))
+        unlink_if_there(self._system, _hidden(path, "old"))
         if is_same:
             unlink_if_there(self._system, self._base_path(page))
         return is_same
@@ -162,7 +157,17 @@ class PageFiles:
         except FileNotFoundError:
             return None
         if page not in self._bases or self._bases[page][0] != mark:
-            self._bases[page] = (mark, _parse_base(self._content(path)))
+            malformed = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+            first, *added = (self._content(path) or b"").split(b"\n")
+            base: Base | None = None
+            with suppress(*malformed):
+                base = msgspec.json.decode(first, type=Base)
+            lines = base.lines if base is not None else []
+            for line in added:
+                # A line that a crash cut off is added to the page once more.
+                with suppress(*malformed):
+                    lines.append(msgspec.json.decode(line, type=RenderedLine))
+            self._bases[page] = (mark, base)
         return self._bases[page][1]
 
     def set_base(self, page: str, base: Base) -> None:
@@ -174,15 +179,11 @@ class PageFiles:
 
     def extend_base(self, page: str, lines: Sequence[RenderedLine]) -> None:
         """Keep what was added to a page; only once it is there, and where a base was kept before."""
-        # A line end comes first, so that a line that a crash cut off spoils no other.
-        added = b"".join(b"\n" + msgspec.json.encode(line) for line in lines)
         before = self.base(page)
         path = self._base_path(page)
-        fd = self._system.open(path, os.O_WRONLY | os.O_APPEND)
-        try:
-            write_all(self._system, fd, added)
-        finally:
-            self._system.close(fd)
+        with self._open(path, os.O_WRONLY | os.O_APPEND) as fd:
+            # A line end comes first, so that a line that a crash cut off spoils no other.
+            write_all(self._system, fd, b"".join(b"\n" + msgspec.json.encode(line) for line in lines))
         if before is not None:
             base = Base(before.epoch, [*before.lines, *lines])
             self._bases[page] = (_mark(self._system.stat(path)), base)
@@ -193,34 +194,41 @@ class PageFiles:
     def _write(self, path: str, text: str, *, mode: int) -> None:
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         unlink_if_there(self._system, path)
-        fd = self._system.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        try:
+        with self._open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode) as fd:
             write_all(self._system, fd, text.encode())
+
+    def _clean_up(self, path: str) -> None:
+        unlink_if_there(self._system, _hidden(path, "new"))
+        unlink_if_there(self._system, _hidden(path, "old"))
+
+    @contextmanager
+    def _open(self, path: str, flags: int, mode: int = 0o600) -> Iterator[int]:
+        fd = self._system.open(path, flags, mode)
+        try:
+            yield fd
         finally:
             self._system.close(fd)
 
     def _content(self, path: str) -> bytes | None:
+        blocks: list[bytes] = []
         try:
-            fd = self._system.open(path, os.O_RDONLY)
+            with self._open(path, os.O_RDONLY) as fd:
+                while (size := sum(map(len, blocks))) <= _MAX_BYTES and (block := self._system.pread(fd, _BLOCK, size)):
+                    blocks.append(block)
         except FileNotFoundError:
             return None
-        try:
-            blocks: list[bytes] = []
-            while (size := sum(map(len, blocks))) <= _MAX_BYTES and (block := self._system.pread(fd, _BLOCK, size)):
-                blocks.append(block)
-            return b"".join(blocks)
-        finally:
-            self._system.close(fd)
+        return b"".join(blocks)
 
     def _rename_old(self, path: str, old: str) -> bool:
         """Rename the page; if it is not what we know, give it its name back."""
+        hidden = _hidden(path, "old")
         try:
-            self._system.rename(path, _old_name(path))
+            self._system.rename(path, hidden)
         except FileNotFoundError:
             return True
-        if self._content(_old_name(path)) == old.encode():
+        if self._content(hidden) == old.encode():
             return True
-        self._link(_old_name(path), path)
+        self._link(hidden, path)
         return False
 
     def _link(self, file: str, path: str) -> bool:
@@ -241,28 +249,6 @@ def _mark(found: os.stat_result) -> tuple[int, int, int]:
     return (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def _parse_base(data: bytes | None) -> Base | None:
-    if data is None:
-        return None
-    first, *added = data.split(b"\n")
-    malformed = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-    try:
-        base = msgspec.json.decode(first, type=Base)
-    except malformed:
-        return None
-    lines = list(base.lines)
-    for line in added:
-        # A line that a crash cut off is added to the page once more.
-        with suppress(*malformed):
-            lines.append(msgspec.json.decode(line, type=RenderedLine))
-    return Base(base.epoch, lines)
-
-
-def _new_name(path: str) -> str:
+def _hidden(path: str, ending: str) -> str:
     folder, name = os.path.split(path)
-    return f"{folder}/.{name}.new"
-
-
-def _old_name(path: str) -> str:
-    folder, name = os.path.split(path)
-    return f"{folder}/.{name}.old"
+    return f"{folder}/.{name}.{ending}"

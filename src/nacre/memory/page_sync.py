@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from nacre.errors import describe_error
 from nacre.memory.model import MEMORY_PAGE, TOP, Line, Part, RenderedLine, State, Strike, skeleton
-from nacre.memory.page_files import Base, PageFiles, RecordStamp
+from nacre.memory.page_files import Base, FileStamp, PageFiles
 from nacre.memory.store import FactStore
 from nacre.memory.turn_reader import utc_text
 
@@ -33,38 +32,29 @@ _SIMILAR = 0.6
 
 # ---- pages as text
 
-
-class Renderer:
-    """Renders pages, and keeps how each line was rendered: most are as they were the last time."""
-
-    def __init__(self) -> None:
-        self._pages: dict[str, dict[str, tuple[Line, bool, RenderedLine]]] = {}
-
-    def render(self, state: State, page: str) -> list[RenderedLine]:
-        """A page as it is to be."""
-        before, now = self._pages.get(page, {}), dict[str, tuple[Line, bool, RenderedLine]]()
-        rendered = []
-        for line in state.page_lines(page):
-            is_struck = line.id in state.strikes
-            known = before.get(line.id)
-            if known is None or known[0] is not line or known[1] is not is_struck:
-                known = (line, is_struck, RenderedLine(line.id, _line_text(line, is_struck=is_struck)))
-            now[line.id] = known
-            rendered.append(known[2])
-        self._pages[page] = now
-        return rendered
+_Rendered = tuple[Line, bool, RenderedLine]
+"""A line, whether it is struck, and how it was rendered."""
 
 
-def _line_text(line: Line, *, is_struck: bool) -> str:
-    text, raw = line.text, line.raw
-    if raw is not None and not is_struck:
-        return raw
-    if raw is not None:
-        text = parse_item(raw)[0] or raw
-    time = f"{line.at[11:16]} " if line.page != MEMORY_PAGE and raw is None else ""
-    tag = f" {line.source.tag}" if line.source is not None else ""
-    box = "[ ] " if line.pending else ""
-    return f"- {time}~~{text}~~{tag}" if is_struck else f"- {time}{box}{text}{tag}"
+def render(state: State, page: str, known: dict[str, _Rendered] | None = None) -> list[RenderedLine]:
+    """A page as it is to be; `known` is how each line was last rendered: most are as they were."""
+    known = {} if known is None else known
+    now: dict[str, _Rendered] = {}
+    for line in state.page_lines(page):
+        is_struck = line.id in state.strikes
+        last = known.get(line.id)
+        if last is None or last[0] is not line or last[1] is not is_struck:
+            text = line.text if line.raw is None else parse_item(line.raw)[0] or line.raw
+            time = f"{line.at[11:16]} " if line.page != MEMORY_PAGE and line.raw is None else ""
+            tag = f" {line.source.tag}" if line.source is not None else ""
+            box = "[ ] " if line.pending else ""
+            item = f"- {time}~~{text}~~{tag}" if is_struck else f"- {time}{box}{text}{tag}"
+            written = item if line.raw is None or is_struck else line.raw
+            last = (line, is_struck, RenderedLine(line.id, written))
+        now[line.id] = last
+    known.clear()
+    known.update(now)
+    return [rendered for _, _, rendered in now.values()]
 
 
 def page_text(lines: Sequence[RenderedLine]) -> str:
@@ -91,92 +81,76 @@ def parse_item(raw: str) -> tuple[str, str]:
 # ---- edits
 
 
-class Edit(NamedTuple):
-    """A page that was edited: how we last wrote it, and how it is now.
+def read_edit(  # noqa: PLR0913 - a page as it was and as it is
+    state: State,
+    page: str,
+    base: Sequence[RenderedLine],
+    lines: Sequence[str],
+    *,
+    is_sure: bool,
+    new_id: Callable[[], str],
+) -> Iterator[Part]:
+    """Turn an edit, read from top to bottom, into the parts that it adds to memory.
 
-    `is_sure` is False where how we wrote it is not known: then nothing counts as removed.
-    """
-
-    page: str
-    base: Sequence[RenderedLine]
-    lines: Sequence[str]
-    is_sure: bool = True
-
-
-class _EditReader:
-    """Turns one edit, read from top to bottom, into the parts that it adds to memory.
-
+    `base` is how we last wrote the page; where that is not known, it is not `is_sure`, and nothing counts as removed.
     None of what a person wrote is left out.
     """
+    known, heads = {line.id for line in base}, {head.id for head in skeleton(page)}
+    # What is on the page by now though we last wrote it without: most likely an edit that was stored before.
+    stored = [line for line in render(state, page) if line.id not in known]
+    at, last = utc_text(datetime.now(UTC)), TOP
 
-    def __init__(self, state: State, edit: Edit, *, new_id: Callable[[], str], at: str) -> None:
-        self._state = state
-        self._edit = edit
-        self._new_id = new_id
-        self._at = at
-        self._last = TOP
-        known = {line.id for line in edit.base}
-        # What is on the page by now though we last wrote it without: most likely an edit that was stored before.
-        self._stored = [line for line in Renderer().render(state, edit.page) if line.id not in known]
-
-    def read(self) -> Iterator[Part]:
-        base, lines = self._edit.base, self._edit.lines
-        matcher = SequenceMatcher(None, [line.text for line in base], lines, autojunk=len(base) > _MANY)
-        for tag, start, end, first, last in matcher.get_opcodes():
-            if tag == "equal":
-                self._last = base[end - 1].id
-            else:
-                yield from self._compare(list(base[start:end]), lines[first:last])
-
-    def _compare(self, old: list[RenderedLine], new: Sequence[str]) -> Iterator[Part]:
-        """What lines became: those that are not found among the new ones were removed."""
-        for raw in new:
-            stored = next((line for line in self._stored if line.text == raw), None)
-            if stored is not None:
-                self._stored.remove(stored)
-                self._last = stored.id
-                continue
-            before = self._take_original(raw, old)
-            line = self._new_line(raw, before)
-            yield line
-            self._last = line.id
-            if before is not None:
-                yield from self._strike(before, by=line.id)
-        for gone in old:
-            yield from self._strike(gone)
-
-    def _take_original(self, raw: str, old: list[RenderedLine]) -> RenderedLine | None:
-        """The line that a person changed into this one, if there is one; it is taken from the old ones."""
-        tag = parse_item(raw)[1]
-        same = [line for line in old if tag and parse_item(line.text)[1] == tag]
-        near = same or (old if raw.strip() and len(old) <= _FEW else [])
-        found = max(near, key=lambda line: _similarity(line.text, raw), default=None)
-        if found is None or not (same or _similarity(found.text, raw) >= _SIMILAR):
-            return None
-        old.remove(found)
-        return found
-
-    def _new_line(self, raw: str, before: RenderedLine | None) -> Line:
-        text, tag = parse_item(raw)
-        page = self._edit.page
-        text = _TIME.sub("", text, count=1) if page != MEMORY_PAGE else text
-        line = Line(id=self._new_id(), page=page, text=text, raw=raw, at=self._at, after=self._last)
-        origin = self._state.lines.get(before.id) if before is not None else None
-        if origin is None or not origin.text:
-            return line
-        # It still comes from there if the person removed the tag, but not if there is another one.
-        source = origin.source if origin.source is None or tag in ("", origin.source.tag) else None
-        return replace(line, source=source, turn=origin.turn, subject=origin.subject)
-
-    def _strike(self, line: RenderedLine, *, by: str = "") -> Iterator[Part]:
-        is_head = line.id in {head.id for head in skeleton(self._edit.page)}
-        known = self._state.strikes.get(line.id)
-        if (self._edit.is_sure or is_head) and (known is None or known.why == "replaced"):
+    def strike(line: RenderedLine, by: str = "") -> Iterator[Part]:
+        before = state.strikes.get(line.id)
+        if (is_sure or line.id in heads) and (before is None or before.why == "replaced"):
             yield Strike(id=line.id, why="edited" if by else "removed", by=by)
 
+    matcher = SequenceMatcher(None, [line.text for line in base], lines, autojunk=len(base) > _MANY)
+    for tag, start, end, first, stop in matcher.get_opcodes():
+        if tag == "equal":
+            last = base[end - 1].id
+            continue
+        # Lines that are not found among the new ones were removed.
+        old = list(base[start:end])
+        for raw in lines[first:stop]:
+            again = next((line for line in stored if line.text == raw), None)
+            if again is not None:
+                stored.remove(again)
+                last = again.id
+                continue
+            before = _take_original(raw, old)
+            line = Line(id=new_id(), page=page, raw=raw, at=at, after=last)
+            line = _with_origin(line, state.lines.get(before.id) if before is not None else None)
+            yield line
+            last = line.id
+            if before is not None:
+                yield from strike(before, line.id)
+        for gone in old:
+            yield from strike(gone)
 
-def _similarity(one: str, other: str) -> float:
-    return SequenceMatcher(None, one, other).ratio()
+
+def _take_original(raw: str, old: list[RenderedLine]) -> RenderedLine | None:
+    """The line that a person changed into this one, if there is one; it is taken from the old ones."""
+    tag = parse_item(raw)[1]
+    same = [line for line in old if tag and parse_item(line.text)[1] == tag]
+    near = same or (old if raw.strip() and len(old) <= _FEW else [])
+    likeness = {line.id: SequenceMatcher(None, line.text, raw).ratio() for line in near}
+    found = max(near, key=lambda line: likeness[line.id], default=None)
+    if found is None or not (same or likeness[found.id] >= _SIMILAR):
+        return None
+    old.remove(found)
+    return found
+
+
+def _with_origin(line: Line, origin: Line | None) -> Line:
+    """A line that a person wrote, with what it says, and what is known of the one that they changed."""
+    text, tag = parse_item(line.raw or "")
+    line = replace(line, text=_TIME.sub("", text, count=1) if line.page != MEMORY_PAGE else text)
+    if origin is None or not origin.text:
+        return line
+    # It still comes from there if the person removed the tag, but not if there is another one.
+    source = origin.source if origin.source is None or tag in ("", origin.source.tag) else None
+    return replace(line, source=source, turn=origin.turn, subject=origin.subject)
 
 
 # ---- both together
@@ -188,10 +162,10 @@ class PageSync:
     def __init__(self, store: FactStore, files: PageFiles) -> None:
         self._store = store
         self._files = files
-        self._renderer = Renderer()
-        self._synced: dict[str, tuple[RecordStamp | None, int]] = {}
+        self._rendered: dict[str, dict[str, _Rendered]] = {}
+        self._synced: dict[str, tuple[FileStamp | None, int]] = {}
         self._texts: dict[str, str] = {}
-        self._seen: tuple[RecordStamp | None, State, int] | None = None
+        self._seen: tuple[FileStamp | None, State, int] | None = None
         self._view: State | None = None
 
     def sync(self, *, must: bool = False) -> None:
@@ -241,34 +215,35 @@ class PageSync:
         except OSError:
             return False
 
+    def _render(self, page: str) -> list[RenderedLine]:
+        return render(self._store.state, page, self._rendered.setdefault(page, {}))
+
     def _read_edit(self, page: str, theirs: str | None) -> list[Part]:
         """What a page says that memory does not; a page that is gone, or new and empty, says nothing."""
-        state, base = self._store.state, self._files.base(page)
+        base = self._files.base(page)
         is_sure = base is not None and self._store.is_known_epoch(base.epoch)
         if theirs is None or not (theirs or is_sure):
             return []
-        known = base.lines if base is not None and is_sure else self._renderer.render(state, page)
+        known = base.lines if base is not None and is_sure else self._render(page)
         # A byte order mark and the two kinds of line ends make no difference.
         lines = [line.removesuffix("\r") for line in theirs.removeprefix("\ufeff").split("\n")]
         lines = lines[:-1] if lines[-1] == "" else lines
         if [line.text for line in known] == lines:
             return []
         # It may be what we last wrote and a beginning of what we add to it: a crash came between.
-        ours = page_text(self._renderer.render(state, page))
-        if theirs.startswith(page_text(known)) and ours.startswith(theirs):
+        if theirs.startswith(page_text(known)) and page_text(self._render(page)).startswith(theirs):
             return []
-        edit = Edit(page, known, lines, is_sure)
-        return list(_EditReader(state, edit, new_id=self._store.new_id, at=utc_text(datetime.now(UTC))).read())
+        return list(read_edit(self._store.state, page, known, lines, is_sure=is_sure, new_id=self._store.new_id))
 
     def _sync_page(self, page: str) -> None:
-        self._files.finish_write(page, page_text(self._renderer.render(self._store.state, page)))
+        self._files.finish_write(page, page_text(self._render(page)))
         for attempt in range(_ATTEMPTS):
             theirs = self._files.read(page)
             # One that is empty just then was made by a sandbox that found none to hide, or is still being saved.
             parts = self._read_edit(page, theirs) if theirs or not attempt else []
             if parts:
                 self._store.write(parts)
-            if self._write(page, theirs, self._renderer.render(self._store.state, page)):
+            if self._write(page, theirs, self._render(page)):
                 return
         logger.warning("a page of memory is being saved repeatedly; it was not changed", extra={"page": page})
 

@@ -132,7 +132,13 @@ class FactStore:
         is_doubtful = not now[0] or (is_held and now[0] != self.epoch)
         if is_doubtful and self._sessions.snapshot(_NEXT, last=0).n:
             if is_held:
-                self._finish_erasure()
+                # Let the log of an erasure that was killed take the place of this one; an incomplete one is dropped.
+                new = self._sessions.snapshot(_NEXT, last=0).meta
+                if new.get("epoch") and now[0] != new["epoch"]:
+                    self._sessions.delete(KEY)
+                    entries = (entry for entry in self._sessions.records(_NEXT) if entry.kind.startswith("x."))
+                    self._fill(KEY, [AppendRecord(entry.kind, entry.data) for entry in entries], new)
+                self._sessions.delete(_NEXT)
                 now = self._position()
             else:
                 with self.hold():
@@ -140,17 +146,6 @@ class FactStore:
         if now != self._known:
             found = (part_of(entry.kind, entry.data) for entry in self._sessions.records(KEY))
             self._load((part for part in found if part is not None), now)
-
-    def _finish_erasure(self) -> None:
-        """Let the log of an erasure that was killed take the place of this one; an incomplete one is dropped."""
-        new = self._sessions.snapshot(_NEXT, last=0).meta
-        if new.get("epoch") and self._meta().get("epoch") != new["epoch"]:
-            self._sessions.delete(KEY)
-            entries = self._sessions.records(_NEXT)
-            self._fill(
-                KEY, [AppendRecord(entry.kind, entry.data) for entry in entries if entry.kind.startswith("x.")], new
-            )
-        self._sessions.delete(_NEXT)
 
     def _fill(self, key: str, notes: Sequence[AppendRecord], meta: dict[str, Any]) -> None:
         """Write a log in batches, since opening one reads the last batch; with its meta it is complete."""
@@ -168,15 +163,12 @@ class FactStore:
         state.version += self.state.version + 1
         state.versions = dict.fromkeys(state.versions, state.version)
         self.state, self._known = state, position
-        self._epochs = tuple(self._meta().get("epochs") or ())
+        self._epochs = tuple(self._sessions.snapshot(KEY, last=0).meta.get("epochs") or ())
 
     def _position(self) -> tuple[str, int]:
         """The epoch of the log, and the number of its last record."""
         now = self._sessions.snapshot(KEY, last=0)
         return (str(now.meta.get("epoch", "")), now.n)
-
-    def _meta(self) -> dict[str, Any]:
-        return self._sessions.snapshot(KEY, last=0).meta
 
 
 def with_earlier(state: State, ids: set[str], whys: tuple[str, ...] = ("edited",)) -> set[str]:

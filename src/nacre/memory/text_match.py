@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from threading import local
-from typing import Any
 
 import snowballstemmer  # type: ignore[import-untyped]
 
@@ -46,8 +45,7 @@ _USUAL = _words(
     "working worked uses use using used wants want wanted needs need owns owned moved now current currently",
     "usually heißt",
 )
-_DENIALS = "no not never none cannot without nicht kein keine keinen nie pas jamais non nunca не нет"
-_NO = frozenset(_DENIALS.split(" "))
+_NO = _words("no not never none cannot without nicht kein keine keinen nie pas jamais non nunca не нет")
 STANDING_WORDS = sorted(_words("always never prefer prefers now immer niemal niemals toujours siempre 总是 以后"))
 """Every fact that `is_standing` has one of these words."""
 _STANDING = re.compile(
@@ -100,20 +98,16 @@ _CHUNK = re.compile(r"\S+")
 _MARKS = ".,;:!?()[]{}\"'“”„«»…*"
 _BEGINS = ("", ".", "!", "?", ":", "\n", "-", "•")
 _IDENTIFIER = re.compile(r"\d|[@/\\_]|\w\.\w|[a-z][A-Z]")
+_stemmers = local()
 
 
 def tokens(text: str) -> Iterator[str]:
     """The words of a text, without case; of a script without spaces, pairs of neighbouring characters."""
     for found in _TOKEN.findall(_CONTRACTED.sub(r"\1 not", text).casefold()):
         if _UNSPACED.match(found):
-            yield from pairs(found)
+            yield from [found[at : at + 2] for at in range(len(found) - 1)] or [found]
         else:
             yield found
-
-
-def pairs(run: str) -> list[str]:
-    """Every two neighbours of a run of characters."""
-    return [run[at : at + 2] for at in range(len(run) - 1)] or [run]
 
 
 def language_of(text: str) -> str:
@@ -133,27 +127,16 @@ def stem(word: str, language: str = "english") -> str:
     if script == "english" and (others := irregular(word)):
         # Of forms that differ by more than an ending, such as `go` and `went`, one stands for all.
         return min(map(english_stem, [word, *others]))
-    return str(_stemmers.of(script).stemWord(word))
+    # Each thread has its own stemmers: they hold the word that they are at.
+    made = _stemmers.__dict__
+    if script not in made:
+        made[script] = snowballstemmer.stemmer(script)
+    return str(made[script].stemWord(word))
 
 
-class _Stemmers(local):
-    """The stemmers of this thread: they hold the word that they are at."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, Any] = {}
-
-    def of(self, language: str) -> Any:
-        if language not in self._made:
-            self._made[language] = snowballstemmer.stemmer(language)
-        return self._made[language]
-
-
-_stemmers = _Stemmers()
-
-
-@cache
-def _plain_stems(language: str) -> frozenset[str]:
-    return frozenset(stem(word, language) for word in _USUAL)
+def stems_of(words: frozenset[str], language: str) -> frozenset[str]:
+    """Some words without their endings, made once."""
+    return frozenset(stem(word, language) for word in words)
 
 
 def stems(text: str, language: str = "") -> set[str]:
@@ -166,7 +149,7 @@ def stems(text: str, language: str = "") -> set[str]:
 def salient(text: str, language: str = "") -> frozenset[str]:
     """What a text says that not every text says, without endings."""
     spoken = language or language_of(text)
-    plain = _plain_stems(spoken)
+    plain = stems_of(_USUAL, spoken)
     bare = _PLAIN_UNSPACED.sub(" ", text)
     found = (word for word in tokens(bare) if word not in _NO and word not in _GRAMMAR and word not in _USUAL)
     return frozenset(stemmed for word in found if (stemmed := stem(word, spoken)) not in plain)

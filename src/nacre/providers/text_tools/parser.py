@@ -280,7 +280,7 @@ class Scan:
         self._next[pattern] = (at, found)
         return found
 
-    def _read_mark(self, mark: re.Match[str]) -> Step:  # noqa: PLR0911 - one per kind of mark
+    def _read_mark(self, mark: re.Match[str]) -> Step:
         start, at = mark.span()
         match mark.lastgroup:
             case "open" | "markup":
