@@ -95,16 +95,11 @@ _SHAPES: dict[str, type[Part]] = {FACT: Line, DAILY: Line, LINE: Line, PENDING: 
 
 def note_of(part: Part) -> AppendRecord:
     """The record that holds a part."""
-    match part:
-        case Strike():
-            kind = STRIKE
-        case Cursor():
-            kind = CURSOR
-        case Line(pending=True):
-            # A kind of its own: a version that knows no such facts must not take it for one that holds.
-            kind = PENDING
-        case Line():
-            kind = LINE if not part.is_ours else FACT if part.page == MEMORY_PAGE else DAILY
+    kind = STRIKE if isinstance(part, Strike) else CURSOR
+    if isinstance(part, Line):
+        kind = LINE if not part.is_ours else FACT if part.page == MEMORY_PAGE else DAILY
+        # Pending is a kind of its own: a version that knows no such facts must not take it for one that holds.
+        kind = PENDING if part.pending else kind
     return AppendRecord(kind, msgspec.to_builtins(part))
 
 
