@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from nacre.storage.file_names import is_log_name
 from nacre.storage.paths import folder_state
@@ -27,11 +28,11 @@ def is_due(system: System, root: str) -> bool:
     folder = f"{root}/sessions"
     # What was written of the names in `sessions` when they were last seen; and what changes when a name is added:
     # nothing if the folder is too young to say, or cannot be read.
-    seen = _read_marker(system, root)
-    try:
+    seen, state = b"", None
+    with suppress(OSError), open_file(system, f"{root}/{LOCK}", os.O_RDONLY | os.O_NOFOLLOW) as fd:
+        seen = system.pread(fd, _MAX_BYTES, 0)
+    with suppress(OSError):
         state = folder_state(system, folder)
-    except OSError:
-        state = None
     now = b"%d %d\n" % state if state is not None else b""
     if now and seen == DONE + now:
         return False
@@ -43,24 +44,19 @@ def is_due(system: System, root: str) -> bool:
         return bool(ours)
     if now:
         # If it cannot be written, the names are listed again.
-        with suppress(OSError):
-            fd = system.open(f"{root}/{LOCK}", os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
-            try:
-                if system.flock(fd, wait=False):
-                    system.ftruncate(fd, 0)
-                    system.write(fd, DONE + now)
-            finally:
-                system.close(fd)
+        with suppress(OSError), open_file(system, f"{root}/{LOCK}", os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW) as fd:
+            if system.flock(fd, wait=False):
+                system.ftruncate(fd, 0)
+                system.write(fd, DONE + now)
     return False
 
 
-def _read_marker(system: System, root: str) -> bytes:
+@contextmanager
+def open_file(system: System, path: str, flags: int, mode: int = 0o600) -> Iterator[int]:
+    """A file, until it is closed at the end."""
+    fd = system.open(path, flags, mode)
     try:
-        fd = system.open(f"{root}/{LOCK}", os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
-        return b""
-    try:
-        return system.pread(fd, _MAX_BYTES, 0)
+        yield fd
     finally:
         system.close(fd)
 

@@ -102,10 +102,8 @@ class Legacy(Struct, frozen=True, kw_only=True):
         is_later = bool(found) and end > found[-1].ts
         if self.meta:
             found.append(ImportedRecord(SetMeta(self.meta), end))
-        if is_later:
-            # Labels are no update; this is one.
-            found.append(ImportedRecord(AppendRecord(_CHANGED, None), end))
-        return found
+        # Labels are no update; this is one.
+        return [*found, ImportedRecord(AppendRecord(_CHANGED, None), end)] if is_later else found
 
     def times(self, now: str) -> list[str]:
         """When each message was written: as it says, else when the one before it was."""
@@ -150,8 +148,6 @@ def read_document(data: bytes, name: str, *, changed: datetime | None = None) ->
         except InvalidMessage as error:
             reason = f"element {place} of messages is not a message: {error}"
             bad.append(Bad(place, json.dumps(element).encode(), reason))
-    meta = document.get(META)
-    own = meta if isinstance(meta, dict) else {}
     try:
         base = msgspec.convert(document.get("base"), Base)
     except msgspec.ValidationError:
@@ -164,7 +160,7 @@ def read_document(data: bytes, name: str, *, changed: datetime | None = None) ->
         created=moment(document.get("created")),
         updated=moment(document.get("updated")),
         changed=changed,
-        meta=meta_from({**own, **({"legacy": rest} if rest else {})}),
+        meta=meta_from({**mapping_of(document.get(META)), **({"legacy": rest} if rest else {})}),
         bad=tuple(bad),
         base=base,
         sha256=sha256(data).hexdigest(),
@@ -177,25 +173,29 @@ def read_lines(data: bytes, name: str, *, meta: bytes | None, changed: datetime 
     `changed` is when the file was changed, for sessions that have no time. Raises Unreadable if the metadata says that
     it is a session, and there is no message in it.
     """
-    document = parse_json(meta) if meta is not None else None
-    about = document if isinstance(document, dict) else {}
-    lines = [(count, *_parse_line(line, start)) for count, (start, line) in enumerate(lines_of(data))]
-    if not _are_messages(data, lines, is_session=meta is not None):
+    about = mapping_of(parse_json(meta) if meta is not None else None)
+    lines = [_parse_line(line, start) for start, line in lines_of(data)]
+    # The first line that is JSON must be a message; a torn one before it does not count.
+    firsts = ((said, parse_json(bad.raw) if bad is not None else None) for said, bad in lines)
+    first = next((one for one in firsts if one[0] is not None or isinstance(one[1], dict)), None)
+    if first is None and meta is not None and data.strip():
+        raise Unreadable("no line of it is a message")
+    is_session = meta is not None if first is None else first[0] is not None or _is_message(first[1])
+    if not is_session:
         return None
     given = about.get("skip")
     skip = given if isinstance(given, int) else 0
-    found = [(line, said) for line, said, _ in lines if said is not None]
     rest = {field: value for field, value in about.items() if field not in _META and value not in (None, [], {})}
     return Legacy(
         key=key_from(about.get("key"), name),
-        said=tuple(said for _, said in found),
-        dropped=sum(line < skip for line, _ in found),
+        said=tuple(said for said, _ in lines if said is not None),
+        dropped=sum(said is not None for said, _ in lines[: max(skip, 0)]),
         summary=_summary(about),
         created=moment(about.get("created_at")),
         updated=moment(about.get("updated_at")),
         changed=changed,
         meta=meta_from(rest),
-        bad=tuple(bad for _, _, bad in lines if bad is not None),
+        bad=tuple(bad for _, bad in lines if bad is not None),
         sha256=sha256(data).hexdigest(),
         meta_sha256=sha256(meta).hexdigest() if meta is not None else "",
     )
@@ -215,8 +215,7 @@ def spell_time(time: datetime | None) -> str:
 
 def describe(meta: bytes, name: str) -> tuple[str, str]:
     """The key in metadata, and its digest."""
-    about = parse_json(meta)
-    return key_from(about.get("key") if isinstance(about, dict) else None, name), sha256(meta).hexdigest()
+    return key_from(mapping_of(parse_json(meta)).get("key"), name), sha256(meta).hexdigest()
 
 
 META = "nacre_meta"
@@ -235,6 +234,11 @@ def parse_json(data: bytes) -> Any:
         return _BAD
 
 
+def mapping_of(value: Any) -> dict[str, Any]:
+    """A JSON object; an empty one if it is something else."""
+    return value if isinstance(value, dict) else {}
+
+
 def lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Every line that is not empty, and where it starts."""
     start = 0
@@ -244,42 +248,26 @@ def lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
         start += len(line) + 1
 
 
-def parse_message(value: Any, raw: bytes, start: int) -> tuple[list[AppendMessage], list[Bad]]:
-    """The message that a value is, else what is wrong with it."""
+def take_message(value: Any, raw: bytes, start: int, *, said: list[AppendMessage], bad: list[Bad]) -> None:
+    """Add the message that a value is, else what is wrong with it."""
     try:
-        return [_encode_message(value)], []
+        said.append(_encode_message(value))
     except InvalidMessage as error:
-        return [], [Bad(start, raw, str(error))]
+        bad.append(Bad(start, raw, str(error)))
 
 
 def _parse_line(line: bytes, start: int) -> tuple[AppendMessage | None, Bad | None]:
     """A line's message; after a torn one that was never ended, the message that was glued to it."""
-    try:
-        return _encode_message(parse_json(line)), None
-    except InvalidMessage as error:
-        reason = str(error)
-    at = line.find(_MESSAGE_START, 1)
-    for _ in range(_MAX_TRIES):
+    at, reason = 0, ""
+    for _ in range(1 + _MAX_TRIES):
+        try:
+            return _encode_message(parse_json(line[at:])), Bad(start, line[:at], "a torn line") if at else None
+        except InvalidMessage as error:
+            reason = reason or str(error)
+            at = line.find(_MESSAGE_START, at + 1)
         if at < 0:
             break
-        try:
-            return _encode_message(parse_json(line[at:])), Bad(start, line[:at], "a torn line")
-        except InvalidMessage:
-            at = line.find(_MESSAGE_START, at + 1)
     return None, Bad(start, line, reason)
-
-
-def _are_messages(data: bytes, lines: list[tuple[int, AppendMessage | None, Bad | None]], *, is_session: bool) -> bool:
-    """Tell whether the first line that is JSON is a message; a torn one before it does not count."""
-    for _, said, bad in lines:
-        if said is not None:
-            return True
-        value = parse_json(bad.raw) if bad is not None else None
-        if isinstance(value, dict):
-            return _is_message(value)
-    if is_session and data.strip():
-        raise Unreadable("no line of it is a message")
-    return is_session
 
 
 def _encode_message(value: Any) -> AppendMessage:
@@ -298,11 +286,12 @@ def _is_message(value: Any) -> bool:
 
 def key_from(given: Any, name: str) -> str:
     """The key that a file has, else its name."""
+    key = given if isinstance(given, str) else ""
     try:
-        stem(str(given) if isinstance(given, str) else "")
+        stem(key)
     except InvalidKey:
         return name.encode("utf-8", "replace").decode()
-    return str(given)
+    return key
 
 
 def _summary(document: dict[str, Any]) -> str:

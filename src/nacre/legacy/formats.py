@@ -16,21 +16,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from nacre.entries import View, message_of
+from nacre.entries import AppendMessage, View, message_of
 from nacre.errors import InvalidMessage
 from nacre.history import session_state
 from nacre.legacy.documents import (
+    Bad,
     Legacy,
     Unreadable,
     is_other,
     key_from,
     lines_of,
+    mapping_of,
     meta_from,
     parse_json,
-    parse_message,
     read_document,
     read_lines,
     spell_time,
+    take_message,
 )
 from nacre.legacy.message_shapes import moment, to_picoclaw
 from nacre.legacy.sources import DATABASE, Source, contents
@@ -80,7 +82,7 @@ def read_source(system: System, source: Source) -> Legacy | None:
 def read_nanobot(data: bytes, name: str, *, changed: datetime | None) -> Legacy | None:
     """Read the lines of one session; None if the first one that is JSON is not nanobot's metadata."""
     about: Mapping[str, Any] | None = None
-    said, bad = [], []
+    said, bad = list[AppendMessage](), list[Bad]()
     for start, line in lines_of(data):
         value = parse_json(line)
         kind = value.get("_type") if isinstance(value, dict) else None
@@ -90,15 +92,16 @@ def read_nanobot(data: bytes, name: str, *, changed: datetime | None) -> Legacy 
         elif isinstance(value, dict) and about is None:
             return None
         elif kind not in _NANOBOT_PRIVATE:
-            found, wrong = parse_message(_with_created(value), line, start)
-            said += found
-            bad += wrong
+            # The time is under another name than other agents use.
+            time = _local_time(value.get("timestamp")) if isinstance(value, dict) else None
+            if time is not None and "created_at" not in value:
+                value["created_at"] = time.isoformat()
+                del value["timestamp"]
+            take_message(value, line, start, said=said, bad=bad)
     if about is None:
         return None
-    rest = about.get("metadata")
-    meta = dict(rest) if isinstance(rest, dict) else {}
-    last = meta.pop("_last_summary", None)
-    text = last.get("text") if isinstance(last, dict) else None
+    meta = dict(mapping_of(about.get("metadata")))
+    text = mapping_of(meta.pop("_last_summary", None)).get("text")
     summary = text if isinstance(text, str) else ""
     title = meta.pop("title", None)
     ours = {"title": title} if isinstance(title, str) and title else {}
@@ -116,16 +119,6 @@ def read_nanobot(data: bytes, name: str, *, changed: datetime | None) -> Legacy 
         bad=tuple(bad),
         sha256=sha256(data).hexdigest(),
     )
-
-
-def _with_created(value: Any) -> Any:
-    """A message with its time under the name that other agents use."""
-    if not isinstance(value, dict) or "timestamp" not in value or "created_at" in value:
-        return value
-    time = _local_time(value["timestamp"])
-    if time is None:
-        return value
-    return {**{field: item for field, item in value.items() if field != "timestamp"}, "created_at": time.isoformat()}
 
 
 def _local_time(value: Any) -> datetime | None:
@@ -173,23 +166,20 @@ def read_database(system: System, path: str) -> Iterator[Legacy]:
 def _read_consistent(system: System, path: str) -> tuple[bytes, bytes] | None:
     """The database and its write-ahead log, as they were at one moment; None if it is no database."""
 
-    def states() -> list[tuple[int, int] | None]:
-        found: list[tuple[int, int] | None] = []
-        for name in (path, path + _WAL):
-            try:
-                stat = system.stat(name)
-                found.append((stat.st_size, stat.st_mtime_ns))
-            except FileNotFoundError:
-                found.append(None)
-        return found
+    def state(name: str) -> tuple[int, int] | None:
+        try:
+            stat = system.stat(name)
+        except FileNotFoundError:
+            return None
+        return (stat.st_size, stat.st_mtime_ns)
 
     for _ in range(_ATTEMPTS):
-        before = states()
+        before = (state(path), state(path + _WAL))
         found = contents(system, path)
         if found is None or not found[0].startswith(b"SQLite format 3\0"):
             return None
         ahead = contents(system, path + _WAL) if before[1] is not None else None
-        if before == states():
+        if before == (state(path), state(path + _WAL)):
             return found[0], ahead[0] if ahead is not None else b""
     raise Unreadable("it is being written; stop the agent that uses it first")
 
@@ -201,12 +191,10 @@ def _read_tables(database: sqlite3.Connection) -> Iterator[Legacy]:
     keys = {str(row[0]): None for row in database.execute("SELECT session_key FROM sessions ORDER BY id")}
     for key in {**keys, **dict.fromkeys(abouts)}:
         stored, about = [], abouts.get(key, {})
-        said, bad = [], []
+        said, bad = list[AppendMessage](), list[Bad]()
         for row in database.execute("SELECT * FROM sessions WHERE session_key = ? ORDER BY id", (key,)):
             message = {field: row[field] for field in ("role", "content", "created_at")}
-            found, wrong = parse_message(message, json.dumps(message).encode(), row["id"])
-            said += found
-            bad += wrong
+            take_message(message, json.dumps(message).encode(), row["id"], said=said, bad=bad)
             stored.append([*message.values()])
         title = about.get("name")
         meta = {"title": title} if isinstance(title, str) and title else {}

@@ -35,17 +35,21 @@ def continuation(view: View, legacy: Legacy, now: str) -> Continuation | None:
     session has with the same times; and it adds nothing if the session begins with all of it. A file that is only a
     summary is not, unless the session has had that summary.
     """
-    theirs = legacy.messages
-    header = view.find(1)
-    base = legacy.base
+    theirs, ours = legacy.messages, session_state.history(view)
+    header, base = view.find(1), legacy.base
+    summary = session_state.summary(view, view.state)
     if base is not None and header is not None and header.uid == base.uid and base.kept <= len(theirs):
-        return _continue_from(view, legacy, base, now)
+        # What was said since; and if nobody has written meanwhile, what was dropped and summarised since, too.
+        if view.state.h != base.h:
+            return _continue_after(legacy, base.kept, now)
+        found = _continue_after(legacy, base.kept, now, before=summary)
+        cut = (Truncate(base.kept),) if base.kept < view.state.live else ()
+        return found._replace(operations=(*cut, *found.operations), expect=base.h)
     summaries = (record.text for record in view.all() if record.t == "sum")
     if not theirs and legacy.summary and legacy.summary not in summaries:
         return None
-    ours = session_state.history(view)
     if ours and begins(theirs[legacy.dropped :], ours):
-        return _continue_after(legacy, legacy.dropped + len(ours), now, before=session_state.summary(view, view.state))
+        return _continue_after(legacy, legacy.dropped + len(ours), now, before=summary)
     brought, known = _count_brought(view, theirs), _count_known(view, theirs)
     if brought is not None or known:
         return _continue_after(legacy, max(brought or 0, known), now)
@@ -138,15 +142,6 @@ def _count_known(view: View, theirs: Sequence[Message]) -> int:
     return len(theirs)
 
 
-def _continue_from(view: View, legacy: Legacy, base: Base, now: str) -> Continuation:
-    """What was said since; and if nobody has written meanwhile, what was dropped and summarised since, too."""
-    if view.state.h != base.h:
-        return _continue_after(legacy, base.kept, now)
-    found = _continue_after(legacy, base.kept, now, before=session_state.summary(view, view.state))
-    cut = (Truncate(base.kept),) if base.kept < view.state.live else ()
-    return found._replace(operations=(*cut, *found.operations), expect=base.h)
-
-
 def _continue_after(legacy: Legacy, count: int, now: str, before: str | None = None) -> Continuation:
     """The messages after the first `count`; and the summary, if the one before it is given and another."""
     operations: list[Operation] = []
@@ -188,7 +183,9 @@ class Planner:
     def plan(self, legacy: Legacy, src: dict[str, Any]) -> Plan:
         """Decide what to do with a session that came from `src`."""
         if self._names is not None and (key := self._names.resolve(legacy.key)) != legacy.key:
-            legacy = replace(legacy, key=key, base=self._store.read(key, _nothing_of))
+            # It was written without knowing the session: everything in it is new.
+            uid = self._store.read(key, lambda view: getattr(view.find(1), "uid", ""))
+            legacy = replace(legacy, key=key, base=Base(uid=uid, h=-1, kept=0) if uid else None)
         if legacy.is_empty and (legacy.base is None or not self._is_active(legacy.key)):
             # A document that goes on from a log, and has nothing, says that all of it was dropped.
             return Plan("empty", legacy.key)
@@ -206,20 +203,14 @@ class Planner:
             return Plan("finished", key)
         if legacy.is_archived:
             return Plan("migrated", key)
-        if not self._is_active(key):
-            # An archived generation may begin with all of the file; only times tell that from another conversation.
-            is_timed = bool(legacy.said) and all(message.created for message in legacy.messages)
-            if is_timed and any(self._store.generations(key, lambda found: is_contained(found.view, legacy))):
-                return Plan("finished", key)
-            return self._free(key, legacy)
-
-        def more_of(view: View) -> Continuation | None:
-            return continuation(view, legacy, self._now)
-
-        more = self._store.read(key, more_of)
-        if more is None:
-            return None
-        return Plan("appended" if more.operations else "finished", key, more)
+        if self._is_active(key):
+            more = self._store.read(key, lambda view: continuation(view, legacy, self._now))
+            return Plan("appended" if more.operations else "finished", key, more) if more is not None else None
+        # An archived generation may begin with all of the file; only times tell that from another conversation.
+        is_timed = bool(legacy.said) and all(message.created for message in legacy.messages)
+        if is_timed and any(self._store.generations(key, lambda found: is_contained(found.view, legacy))):
+            return Plan("finished", key)
+        return self._free(key, legacy)
 
     def _free(self, key: str, legacy: Legacy) -> Plan | None:
         """What to do under a key that no session has; a dry run may have planned to give it to another file."""
@@ -236,9 +227,3 @@ class Planner:
     def _is_active(self, key: str) -> bool:
         with reading(self._store.system, SessionPaths.of(self._store.location, key)) as found:
             return found.view is not None
-
-
-def _nothing_of(view: View) -> Base | None:
-    """What a document goes on from that was written without knowing the session: everything in it is new."""
-    header = view.find(1)
-    return Base(uid=header.uid, h=-1, kept=0) if header is not None and header.uid else None

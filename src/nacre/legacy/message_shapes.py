@@ -48,7 +48,12 @@ def to_earlier(message: Message) -> dict[str, Any]:
     for theirs, ours in _SPELLINGS.items():
         if ours in found and not {ours, theirs} & message.extra.keys():
             found[theirs] = found.pop(ours)
-    return {**found, **_media(message.media)}
+    # References as text under one name and those that are objects under the other, if that keeps their order.
+    texts = [item for item in message.media if isinstance(item, str)]
+    objects = [item for item in message.media if not isinstance(item, str)]
+    if list(message.media) != texts + objects:
+        texts, objects = list(message.media), []
+    return found | {name: media for name, media in (("media", texts), ("attachments", objects)) if media}
 
 
 def to_picoclaw(message: Message) -> dict[str, Any]:
@@ -90,31 +95,26 @@ def _core(message: Message) -> dict[str, Any]:
 
 def moment(value: Any) -> datetime | None:
     """Read a time: RFC 3339 text, or seconds or milliseconds since 1970; without a zone it is taken as UTC."""
-    found: datetime | None = None
     try:
         if isinstance(value, str):
             found = datetime.fromisoformat(value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             found = datetime.fromtimestamp(value / (1000 if value > _MILLISECONDS else 1), UTC)
+        else:
+            return None
     except (ValueError, OverflowError, OSError):
         return None
-    if found is not None and found.utcoffset() is None:
-        found = found.replace(tzinfo=UTC)
+    found = found if found.utcoffset() is not None else found.replace(tzinfo=UTC)
     # Earlier agents wrote the year 1 where they knew no time.
-    return found if found is not None and found > _EPOCH else None
-
-
-def _media(media: tuple[Any, ...]) -> dict[str, Any]:
-    """References as text under one name and those that are objects under the other, if that keeps their order."""
-    texts = [item for item in media if isinstance(item, str)]
-    objects = [item for item in media if not isinstance(item, str)]
-    if list(media) != texts + objects:
-        return {"media": list(media)}
-    return {name: found for name, found in (("media", texts), ("attachments", objects)) if found}
+    return found if found > _EPOCH else None
 
 
 def _are_objects(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _text(value: Any) -> str | None:
@@ -128,11 +128,10 @@ def _items(value: Any) -> tuple[Any, ...] | None:
 def _calls(value: Any) -> tuple[ToolCall, ...] | None:
     """Tool calls, if every one of them is one."""
     try:
-        calls = tuple(ToolCall.from_mapping(call) for call in _items(value) or ())
+        calls = tuple(map(ToolCall.from_mapping, value)) if isinstance(value, list) else None
     except InvalidMessage:
         return None
-    are_calls = all(isinstance(call.id, str) and isinstance(call.name, str) for call in calls)
-    return calls if are_calls and isinstance(value, list) else None
+    return calls if all(isinstance(call.id, str) and isinstance(call.name, str) for call in calls or ()) else None
 
 
 _FIELDS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
@@ -151,14 +150,9 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
 )
 
 _THEIRS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(
-        ("role", "content", "model_name", "created_at", "reasoning_content", "tool_call_id"),
-        lambda value: isinstance(value, str),
-    ),
-    "media": lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
-    "attachments": lambda value: (
-        _are_objects(value) and all(isinstance(text, str) for item in value for text in item.values())
-    ),
+    **dict.fromkeys(("role", "content", "model_name", "created_at", "reasoning_content", "tool_call_id"), _is_text),
+    "media": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "attachments": lambda value: _are_objects(value) and all(_is_text(text) for one in value for text in one.values()),
     "system_parts": _are_objects,
     "tool_calls": _are_objects,
 }

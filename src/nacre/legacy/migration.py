@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nacre.entries import AppendRecord, Transaction, View, timestamp
+from nacre.entries import AppendRecord, Transaction, timestamp
 from nacre.errors import Conflict, LogDamaged, Refused, StoreError, describe_error
 from nacre.history import alias_table, session_state
 from nacre.history.session_state import RULES
@@ -47,6 +47,12 @@ Progress = Callable[[int, int], None]
 
 _AT_ONCE = 64
 """How many logs are renamed together, with one flush of their folder."""
+
+_SENTENCES = {
+    "unreadable": "cannot be read and was left as it is: {detail}; correct it, or move it out of the store",
+    "failed": "could not be migrated and was left as it is: {detail}; the next start tries again",
+    "separate": "is now session {key!r}, since another session has its key",
+}
 
 _CarryOut = Callable[[Plan, Legacy, Source], str]
 _NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -133,24 +139,14 @@ def migrate_at_start(store: FileStore) -> Migration:
         if any(walk.preview()):
             raise
         return Migration()
-    for migrated in found.report:
-        level = logging.WARNING if migrated.outcome in ("unreadable", "failed", "separate") else logging.INFO
-        extra = {"migrated": msgspec.to_builtins(migrated)}
-        logger.log(level, "%s", _sentence(store.location, migrated), extra=extra)
+    for one in found.report:
+        # Say for people what became of a file, and what they can do.
+        sentence = _SENTENCES.get(one.outcome, "was found: {outcome}").format(**msgspec.to_builtins(one))
+        path = one.file if one.file.startswith("/") else f"{store.location}/{one.file}"
+        level = logging.WARNING if one.outcome in _SENTENCES else logging.INFO
+        extra = {"migrated": msgspec.to_builtins(one)}
+        logger.log(level, "%s, a session of an earlier agent, %s", path, sentence, extra=extra)
     return found
-
-
-def _sentence(root: str, one: Migrated) -> str:
-    """Say for people what became of a file, and what they can do."""
-    path = one.file if one.file.startswith("/") else f"{root}/{one.file}"
-    what = f"{path}, a session of an earlier agent,"
-    if one.outcome == "unreadable":
-        return f"{what} cannot be read and was left as it is: {one.detail}; correct it, or move it out of the store"
-    if one.outcome == "failed":
-        return f"{what} could not be migrated and was left as it is: {one.detail}; the next start tries again"
-    if one.outcome == "separate":
-        return f"{what} is now session {one.key!r}, since another session has its key"
-    return f"{what} was found: {one.outcome}"
 
 
 class _Walk:
@@ -177,13 +173,26 @@ class _Walk:
     def run(self, *, is_settled: bool = False) -> Iterator[Migrated]:
         """Do it, and say what was done; `is_settled` if names of logs in the store are known to be logs."""
         if self.directory == self._root:
-            self._rename_logs()
+            # Logs of earlier versions get the names of today, so that an earlier agent does not take them for its own.
+            with self._refuse_unwritable():
+                files = self._system.listdir(self._own)
+                names = sorted(file.removesuffix(".jsonl") for file in files if file.endswith(".jsonl"))
+                places = [SessionPaths.of(self._root, name) for name in names if key_of(name) is not None]
+                for start in range(0, len(places), _AT_ONCE):
+                    self._rename(places[start : start + _AT_ONCE])
         found = sources(self._system, self.directory, logs=self._own if is_settled else "")
         if found:
             self._settle()
             yield from self._each(self._clear_names(found), self._carry_out)
         for folder, name in lone_metas(self._system, self.directory):
             self._finish_meta(folder, name)
+
+    @contextmanager
+    def _refuse_unwritable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise Refused(f"{self._own} cannot be written, nothing was migrated: {error}") from error
 
     def summarize(self, report: tuple[Migrated, ...]) -> Migration:
         """What was done, and what nobody knows; a store has files of its own, which are not named."""
@@ -197,10 +206,9 @@ class _Walk:
     def _each(self, found: Sequence[Source], carry_out: _CarryOut) -> Iterator[Migrated]:
         sizes = []
         for source in found:
-            try:
-                sizes.append(self._system.stat(source.path).st_size)
-            except OSError:
-                sizes.append(0)
+            sizes.append(0)
+            with suppress(OSError):
+                sizes[-1] = self._system.stat(source.path).st_size
         for source, done in zip(found, accumulate(sizes), strict=True):
             yield from self._migrate_source(source, carry_out)
             if self._progress is not None:
@@ -208,17 +216,17 @@ class _Walk:
 
     def _migrate_source(self, source: Source, carry_out: _CarryOut) -> Iterator[Migrated]:
         """What becomes of the session in a file, or those in a database; nothing if there is no earlier agent's."""
+        file = self._file(source)
         try:
             legacy = read_source(self._system, source)
-            found = read_database(self._system, source.path) if source.is_database else filter(None, [legacy])
-            for legacy in found:
+            for one in read_database(self._system, source.path) if source.is_database else filter(None, [legacy]):
                 self._known.append(source)
-                yield self._migrate_session(legacy, source, carry_out)
+                yield self._migrate_session(one, source, carry_out)
         except FileNotFoundError:
             return
         except (Unreadable, OSError) as error:
             self._known.append(source)
-            yield Migrated(file=self._file(source), outcome="unreadable", detail=str(error))
+            yield Migrated(file=file, outcome="unreadable", detail=str(error))
 
     def _migrate_session(self, legacy: Legacy, source: Source, carry_out: _CarryOut) -> Migrated:
         file = self._file(source)
@@ -229,14 +237,8 @@ class _Walk:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NOT_WRITABLE:
                 raise
             return Migrated(file=file, key=legacy.key, outcome="failed", detail=str(error))
-        return Migrated(
-            file=file,
-            key=plan.key,
-            outcome=plan.outcome,
-            messages=plan.more.added if plan.outcome == "appended" else len(legacy.said),
-            set_aside=len(legacy.bad),
-            detail=detail,
-        )
+        count, bad = plan.more.added if plan.outcome == "appended" else len(legacy.said), len(legacy.bad)
+        return Migrated(file=file, key=plan.key, outcome=plan.outcome, messages=count, set_aside=bad, detail=detail)
 
     def _file(self, source: Source) -> str:
         """The file as the store remembers it: from its own root, if it is below that."""
@@ -254,17 +256,6 @@ class _Walk:
         except OSError as error:
             raise Refused(f"{self._root} cannot be synced, nothing was migrated: {error}") from error
 
-    def _rename_logs(self) -> None:
-        """Give logs of earlier versions the names of today, so that an earlier agent does not take them for its own."""
-        try:
-            files = self._system.listdir(self._own)
-            names = sorted(file.removesuffix(".jsonl") for file in files if file.endswith(".jsonl"))
-            places = [SessionPaths.of(self._root, name) for name in names if key_of(name) is not None]
-            for start in range(0, len(places), _AT_ONCE):
-                self._rename(places[start : start + _AT_ONCE])
-        except OSError as error:
-            raise Refused(f"{self._own} cannot be written, nothing was migrated: {error}") from error
-
     def _rename(self, places: Sequence[SessionPaths]) -> None:
         try:
             rename_plain(self._system, *places)
@@ -273,40 +264,29 @@ class _Walk:
                     logger.warning("a session has two logs; both are kept as generations", extra={"key": place.key})
                     self._store.take_in(place.key)
         except StoreError as error:
-            if len(places) == 1:
-                logger.warning(
-                    "a log could not be renamed",
-                    extra={"file": places[0].plain, "error": describe_error(error)},
-                )
+            if len(places) > 1:
+                for place in places:
+                    self._rename([place])
                 return
-            for place in places:
-                self._rename([place])
+            extra = {"file": places[0].plain, "error": describe_error(error)}
+            logger.warning("a log could not be renamed", extra=extra)
 
     def _clear_names(self, found: Sequence[Source]) -> Sequence[Source]:
         """Rename earlier sessions that have names of logs, so that none of them is taken for a damaged log."""
-        try:
-            cleared = []
-            for source in found:
-                if self._needs_rename(source):
+        cleared = list(found)
+        with self._refuse_unwritable():
+            for at, source in enumerate(found):
+                is_earlier = False
+                with suppress(Unreadable, OSError):
+                    has_its_name = source.folder == self._own and has_log_name(source.name)
+                    is_earlier = has_its_name and read_source(self._system, source) is not None
+                if is_earlier:
                     goal = free_path(self._system, f"{source.path}.migrating")
                     self._system.rename(source.path, goal)
-                    cleared.append(source._replace(name=goal.removeprefix(f"{source.folder}/")))
-                else:
-                    cleared.append(source)
-            if cleared != found:
+                    cleared[at] = source._replace(name=goal.removeprefix(f"{source.folder}/"))
+            if cleared != list(found):
                 settle_names(self._system, self._own)
-        except OSError as error:
-            raise Refused(f"{self._own} cannot be written, nothing was migrated: {error}") from error
         return cleared
-
-    def _needs_rename(self, source: Source) -> bool:
-        """Tell whether an earlier session's file has a name that a log may need."""
-        if source.folder != self._own or not has_log_name(source.name):
-            return False
-        try:
-            return read_source(self._system, source) is not None
-        except (Unreadable, OSError):
-            return False
 
     # ---- one of them
 
@@ -315,7 +295,18 @@ class _Walk:
         src = legacy.src(self._file(source))
         if plan.outcome != "empty":
             self._write(plan, legacy, src)
-            self._check(plan, legacy, src)
+            # Read the session back, and set aside what was no message.
+            found = self._store.generations(
+                plan.key,
+                lambda one: (
+                    one.uid,
+                    holds(one.view, legacy, src) if knows(one.view, src) else is_contained(one.view, legacy),
+                ),
+            )
+            uids = [uid for uid, is_held in found if is_held]
+            if not uids:
+                raise LogDamaged(f"session {plan.key!r} does not contain all of {src['file']}, which was not changed")
+            set_aside(self._system, SessionPaths.of(self._root, plan.key), uids[-1], legacy.bad)
             self._names.give(plan.key, legacy.meta)
         if source.is_database:
             # It keeps its name: it may have other files, and the names of both cannot change in one step.
@@ -343,18 +334,6 @@ class _Walk:
             # The process that wrote it may have been killed before its flush.
             self._store.run(plan.key, Transaction(operations=(), creates=False))
 
-    def _check(self, plan: Plan, legacy: Legacy, src: dict[str, Any]) -> None:
-        """Read the session back, and set aside what was no message; raises if it does not hold what the file does."""
-
-        def is_held(view: View) -> bool:
-            return holds(view, legacy, src) if knows(view, src) else is_contained(view, legacy)
-
-        found = self._store.generations(plan.key, lambda generation: (generation.uid, is_held(generation.view)))
-        uids = [uid for uid, is_in in found if is_in]
-        if not uids:
-            raise LogDamaged(f"session {plan.key!r} does not contain all of {src['file']}, which was not changed")
-        set_aside(self._system, SessionPaths.of(self._root, plan.key), uids[-1], legacy.bad)
-
     def _refuse_other_file(self, key: str) -> None:
         """Refuse to found a session where a file that is no log has the log's name."""
         path = SessionPaths.of(self._root, key).log
@@ -381,12 +360,11 @@ class _Walk:
         file = f"{path.removeprefix(f'{self._root}/').removesuffix('.meta.json')}.jsonl"
         try:
             found = contents(self._system, path)
-            if found is None:
-                return
-            key, digest = describe(found[0], name.removesuffix(".meta.json"))
-            known = self._store.source_of(key)
-            if any(src.get("file") == file and src.get("meta") == digest for src in known):
-                self._finish(folder, name, name)
+            if found is not None:
+                key, digest = describe(found[0], name.removesuffix(".meta.json"))
+                known = self._store.source_of(key)
+                if any(src.get("file") == file and src.get("meta") == digest for src in known):
+                    self._finish(folder, name, name)
         except (OSError, StoreError) as error:
             logger.warning("metadata could not be renamed", extra={"file": path, "error": describe_error(error)})
 
@@ -451,14 +429,12 @@ class AliasTable:
         """Give every session the names that its meta lists: the table may have lost some, or be lost itself."""
         for archived in (False, True):
             for found in self._store.each(archived=archived):
-                if found.view.state.mp:
-                    self.give(found.key, {"aliases": _own(found.view)})
-
-
-def _own(view: View) -> list[str]:
-    """The names that a session's meta lists, without those that a fork has from what it grew from."""
-    names = alias_table.listed(session_state.meta(view, view.state))
-    headers = (record for record in view.back(view.n) if record.t == "open" and record.base is not None)
-    header = next(headers, None) if names else None
-    inherited = alias_table.listed(session_state.meta(view, header.st)) if header is not None else []
-    return [name for name in names if name not in inherited]
+                view = found.view
+                if not view.state.mp:
+                    continue
+                names = alias_table.listed(session_state.meta(view, view.state))
+                # Without those that a fork has from what it grew from.
+                headers = (record for record in view.back(view.n) if record.t == "open" and record.base is not None)
+                header = next(headers, None) if names else None
+                inherited = alias_table.listed(session_state.meta(view, header.st)) if header is not None else []
+                self.give(found.key, {"aliases": [name for name in names if name not in inherited]})

@@ -8,14 +8,15 @@ import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from threading import RLock
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from nacre.entries import Message, encode_message, plain, timestamp
 from nacre.errors import Conflict, InvalidMessage, LogDamaged, Refused, StoreError, describe_error
+from nacre.legacy.detect import open_file
 from nacre.legacy.documents import META, Base, Legacy, Unreadable, spell_time
 from nacre.legacy.formats import read_source
 from nacre.legacy.message_shapes import to_earlier
@@ -59,44 +60,31 @@ class Elsewhere(Protocol):
 class _Held(Struct, kw_only=True):
     """A session in memory, with what its document has besides; `dropped` messages were before its first one."""
 
-    key: str
-    messages: list[Message]
-    summary: str
-    created: datetime
-    updated: datetime
-    meta: dict[str, Any]
+    session: Session
     path: str
     base: Base | None = None
     rest: dict[str, Any] = {}
     dropped: int = 0
 
-    @classmethod
-    def of(cls, session: Session, **more: Any) -> Self:
-        return cls(**{**asdict(session), "messages": list(session.messages), **more})
-
-    @property
-    def session(self) -> Session:
-        fields = {field: getattr(self, field) for field in Session.__struct_fields__}
-        return Session(**{**fields, "messages": tuple(self.messages)})
-
     def drop(self, count: int) -> None:
         """Drop the oldest messages."""
-        del self.messages[:count]
+        self.session = replace(self.session, messages=self.session.messages[count:])
         self.dropped += count
         if self.base is not None:
             self.base = replace(self.base, kept=max(0, self.base.kept - count))
 
     def document(self) -> bytes:
+        session = self.session
         fields: dict[str, Any] = {
             **self.rest,
-            "key": self.key,
-            "messages": [to_earlier(message) for message in self.messages],
-            "summary": self.summary,
-            "created": spell_time(self.created),
-            "updated": spell_time(self.updated),
+            "key": session.key,
+            "messages": [to_earlier(message) for message in session.messages],
+            "summary": session.summary,
+            "created": spell_time(session.created),
+            "updated": spell_time(session.updated),
         }
-        if self.meta:
-            fields[META] = self.meta
+        if session.meta:
+            fields[META] = session.meta
         if self.base is not None:
             fields["base"] = msgspec.to_builtins(self.base)
         return json.dumps(fields, indent=2, ensure_ascii=False).encode() + b"\n"
@@ -118,8 +106,21 @@ class SessionManager:
         self._lock = RLock()
         self._held: dict[str, _Held] = {}
         for source in sources(self._system, self._directory):
-            if source.is_document:
-                self._load(source)
+            try:
+                legacy = read_source(self._system, source) if source.is_document else None
+            except (Unreadable, OSError) as error:
+                extra = {"file": source.path, "error": describe_error(error)}
+                logger.warning("a session's document cannot be read", extra=extra)
+                continue
+            if legacy is None:
+                continue
+            session = session_of(legacy, self._now())
+            known = self._held.get(session.key)
+            if known is not None and known.session.updated >= session.updated:
+                logger.warning("a session has two documents", extra={"key": session.key, "unused": source.path})
+                continue
+            rest = legacy.meta.get("legacy") or {}
+            self._held[session.key] = _Held(session=session, path=source.path, base=legacy.base, rest=rest)
 
     def get_or_create(self, key: str) -> Session:
         """The session of a key; a new one is in memory only until it is saved."""
@@ -134,9 +135,9 @@ class SessionManager:
         """Append a message with all its parts; returns its position."""
         stored = self._normalize(message)
         with self._lock:
-            held = self._for_change(key)
-            held.messages.append(stored)
-            return held.dropped + len(held.messages)
+            held = self._change(key)
+            held.session = replace(held.session, messages=(*held.session.messages, stored))
+            return held.dropped + len(held.session.messages)
 
     def get_history(self, key: str, *, last: int | None = None) -> list[Message]:
         """The messages, oldest first; all, or only the last few."""
@@ -157,24 +158,23 @@ class SessionManager:
             dropped = self._held[key].dropped if key in self._held else 0
             if upto is not None and not dropped < upto <= dropped + len(self._session(key).messages):
                 raise Conflict(f"session {key!r} has no message {upto} to summarise up to")
-            held = self._for_change(key)
-            held.summary = str(plain(summary, "summary"))
+            held = self._change(key, summary=str(plain(summary, "summary")))
             held.drop(0 if upto is None else upto - held.dropped)
 
     def set_history(self, key: str, history: Iterable[AnyMessage]) -> None:
         """Replace the history; the summary stays."""
-        stored = [self._normalize(message) for message in history]
+        stored = tuple(self._normalize(message) for message in history)
         with self._lock:
-            held = self._for_change(key)
-            held.drop(len(held.messages))
-            held.messages = stored
+            held = self._change(key)
+            held.drop(len(held.session.messages))
+            held.session = replace(held.session, messages=stored)
 
     def truncate_history(self, key: str, keep_last: int) -> None:
         """Keep only the last messages, none for 0 or less."""
         with self._lock:
             dead = len(self._session(key).messages) - max(keep_last, 0)
             if dead > 0:
-                self._for_change(key).drop(dead)
+                self._change(key).drop(dead)
 
     def sessions(self) -> list[Session]:
         """Every session that is in memory; those that are only elsewhere are not."""
@@ -189,7 +189,7 @@ class SessionManager:
     def set_meta(self, key: str, meta: dict[str, Any]) -> None:
         """Replace the session's meta."""
         with self._lock:
-            self._for_change(key).meta = _without_rest(meta)
+            self._change(key, meta=_without_rest(meta))
 
     def save(self, key: str) -> None:
         """Write the session's document again, durably; raises Refused if the one before it is all there is."""
@@ -198,8 +198,8 @@ class SessionManager:
             if held is None:
                 return
             try:
-                self._keep_before(held)
-                self._write(held)
+                self._keep_before(key, held.path)
+                self._write(held.path, held.document())
             except OSError as error:
                 raise Refused(f"session {key!r} was not saved: {error}") from error
 
@@ -208,49 +208,28 @@ class SessionManager:
 
     # ---- in memory
 
-    def _load(self, source: Source) -> None:
-        try:
-            legacy = read_source(self._system, source)
-        except (Unreadable, OSError) as error:
-            logger.warning(
-                "a session's document cannot be read",
-                extra={"file": source.path, "error": describe_error(error)},
-            )
-            return
-        if legacy is None:
-            return
-        session = session_of(legacy, self._now())
-        known = self._held.get(session.key)
-        if known is not None and known.updated >= session.updated:
-            logger.warning("a session has two documents", extra={"key": session.key, "unused": source.path})
-            return
-        rest = legacy.meta.get("legacy")
-        self._held[session.key] = _Held.of(session, path=source.path, base=legacy.base, rest=rest or {})
-
     def _session(self, key: str) -> Session:
         """The session as it is, without making one."""
         held = self._held.get(key)
-        if held is not None:
-            return held.session
-        seen = self._elsewhere.read(key) if self._elsewhere is not None else None
-        return seen.session if seen is not None else self._new(key)
+        return held.session if held is not None else self._seen(key).session
 
-    def _new(self, key: str) -> Session:
-        return Session(key=key, created=self._now(), updated=self._now())
+    def _seen(self, key: str) -> Seen:
+        """The session that is elsewhere, or a new one."""
+        seen = self._elsewhere.read(key) if self._elsewhere is not None else None
+        return seen or Seen(session=Session(key=key, created=self._now(), updated=self._now()))
 
     def _writable(self, key: str) -> _Held:
-        held = self._held.get(key)
-        if held is None:
+        if key not in self._held:
             path = f"{self._directory}/{stem(key)}.json"
-            seen = self._elsewhere.read(key) if self._elsewhere is not None else None
-            session = seen.session if seen is not None else self._new(key)
-            base = Base(uid=seen.uid, h=seen.h, kept=len(session.messages)) if seen is not None and seen.uid else None
-            held = self._held[key] = _Held.of(session, path=path, base=base)
-        return held
+            seen = self._seen(key)
+            base = Base(uid=seen.uid, h=seen.h, kept=len(seen.session.messages)) if seen.uid else None
+            self._held[key] = _Held(session=seen.session, path=path, base=base)
+        return self._held[key]
 
-    def _for_change(self, key: str) -> _Held:
+    def _change(self, key: str, **fields: Any) -> _Held:
+        """A session that is written to, with some of its fields changed."""
         held = self._writable(key)
-        held.updated = self._now()
+        held.session = replace(held.session, updated=self._now(), **fields)
         return held
 
     def _normalize(self, message: AnyMessage) -> Message:
@@ -263,35 +242,33 @@ class SessionManager:
 
     # ---- on disk
 
-    def _keep_before(self, held: _Held) -> None:
+    def _keep_before(self, key: str, path: str) -> None:
         """See that nothing is lost by rewriting a document.
 
         A file that is not this session's is not written over; one in which something is no message keeps a name.
         """
-        folder, _, name = held.path.rpartition("/")
+        folder, _, name = path.rpartition("/")
         try:
             legacy = read_source(self._system, Source(folder, name, name))
         except FileNotFoundError:
             return
         except Unreadable as error:
-            raise LogDamaged(f"{held.path} cannot be read ({error}) and is not overwritten; move it away") from error
-        if legacy is None or legacy.key != held.key:
-            raise StoreError(f"{held.path} is not the document of session {held.key!r}; move it away")
+            raise LogDamaged(f"{path} cannot be read ({error}) and is not overwritten; move it away") from error
+        if legacy is None or legacy.key != key:
+            raise StoreError(f"{path} is not the document of session {key!r}; move it away")
         if legacy.bad:
-            self._system.link(held.path, free_path(self._system, f"{held.path}.damaged"))
+            self._system.link(path, free_path(self._system, f"{path}.damaged"))
 
-    def _write(self, held: _Held) -> None:
-        folder, _, name = held.path.rpartition("/")
+    def _write(self, path: str, document: bytes) -> None:
+        folder, _, name = path.rpartition("/")
         scratch = f"{folder}/.{name}.{self._system.random(8).hex()}.tmp"
         self._make(folder)
-        fd = self._system.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         try:
-            try:
-                write_all(self._system, fd, held.document())
+            with open_file(self._system, scratch, flags) as fd:
+                write_all(self._system, fd, document)
                 self._system.fsync(fd)
-            finally:
-                self._system.close(fd)
-            self._system.rename(scratch, held.path)
+            self._system.rename(scratch, path)
         except OSError:
             unlink_if_there(self._system, scratch)
             raise

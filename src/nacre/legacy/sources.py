@@ -14,6 +14,7 @@ from zlib import crc32
 import msgspec
 
 from nacre.errors import StoreError
+from nacre.legacy.detect import open_file
 from nacre.legacy.documents import Bad
 from nacre.storage import quarantine
 from nacre.storage.file_names import is_log_name
@@ -64,13 +65,8 @@ def sources(system: System, directory: str, *, logs: str = "") -> list[Source]:
 
     In the folder `logs` a name that logs have is a log's, unless there is metadata next to it.
     """
-    found: list[Source] = []
-    for folder in _folders(system, directory):
-        names = _names(system, folder)
-        for name in sorted(names):
-            source = _source(folder, name, names)
-            if source is not None and not (folder == logs and has_log_name(name) and not source.meta):
-                found.append(source)
+    found = [source for _, _, source in _files(system, directory) if source is not None]
+    found = [one for one in found if one.folder != logs or not has_log_name(one.name) or one.meta]
     return sorted(found, key=lambda source: (not source.is_archived, source.is_document))
 
 
@@ -79,40 +75,37 @@ def has_log_name(name: str) -> bool:
     return name.endswith(".jsonl") and is_log_name(name.removesuffix(".jsonl"))
 
 
-def lone_metas(system: System, directory: str) -> Iterator[tuple[str, str]]:
+def lone_metas(system: System, directory: str) -> list[tuple[str, str]]:
     """Metadata without a session: folder and name."""
-    for folder in _folders(system, directory):
-        names = _names(system, folder)
-        found = (source for name in names if (source := _source(folder, name, names)) is not None)
-        used = set()
-        for source in found:
+    files, used = list(_files(system, directory)), set[tuple[str, str]]()
+    for folder, _, source in files:
+        if source is not None and source.meta:
             is_log = False
             with suppress(OSError):
-                is_log = bool(source.meta) and contents(system, source.path) is None
-            used |= {source.meta} if not is_log else set()
-        yield from ((folder, name) for name in sorted(names) if name.endswith(_META) and name not in used)
+                is_log = contents(system, source.path) is None
+            used |= set() if is_log else {(folder, source.meta)}
+    return [(folder, name) for folder, name, _ in files if name.endswith(_META) and (folder, name) not in used]
 
 
 def unknown_files(system: System, directory: str, known: Iterable[Source]) -> list[str]:
     """The files of a directory, and of its `sessions`, that nobody knows: not those of `known`, and no log of ours."""
-    names = {source.path for source in known} | {f"{source.folder}/{source.meta}" for source in known if source.meta}
+    names = {f"{source.folder}/{name}" for source in known for name in (source.name, source.meta)}
     found = []
-    for folder in _folders(system, directory):
-        for name in sorted(_names(system, folder)):
-            path = f"{folder}/{name}"
-            if path in names or _KNOWN.match(name):
-                continue
-            try:
-                is_unknown = modes.S_ISREG(system.stat(path).st_mode) and contents(system, path) is not None
-            except OSError:
-                is_unknown = True
-            found += [path] if is_unknown else []
+    for folder, name, _ in _files(system, directory):
+        path = f"{folder}/{name}"
+        if path in names or _KNOWN.match(name):
+            continue
+        try:
+            is_unknown = modes.S_ISREG(system.stat(path).st_mode) and contents(system, path) is not None
+        except OSError:
+            is_unknown = True
+        found += [path] if is_unknown else []
     return found
 
 
 def has_migrated(system: System, directory: str) -> bool:
     """Tell whether files of a directory were migrated before."""
-    return any(".migrated" in name for folder in _folders(system, directory) for name in _names(system, folder))
+    return any(".migrated" in name for _, name, _ in _files(system, directory))
 
 
 def contents(
@@ -122,8 +115,7 @@ def contents(
 
     None as well if `unless` says so of its beginning: a large file of another program is not read at every start.
     """
-    fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
+    with open_file(system, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as fd:
         found = system.fstat(fd)
         if not modes.S_ISREG(found.st_mode) or system.pread(fd, len(_OURS), 0) == _OURS:
             return None
@@ -133,8 +125,6 @@ def contents(
         while block := system.pread(fd, _BLOCK, len(data)):
             data += block
         return bytes(data), datetime.fromtimestamp(found.st_mtime_ns / 1e9, UTC)
-    finally:
-        system.close(fd)
 
 
 def free_path(system: System, path: str) -> str:
@@ -149,11 +139,14 @@ def free_path(system: System, path: str) -> str:
         free = f"{path}.{number}"
 
 
-def _folders(system: System, directory: str) -> list[str]:
-    """Where sessions may be: nanobot has a folder for each of its workspaces."""
-    found = [directory, f"{directory}/sessions"]
-    workspaces = [(folder, name) for folder in found for name in _names(system, folder) if _WORKSPACE.match(name)]
-    return found + [f"{folder}/{name}" for folder, name in sorted(workspaces)]
+def _files(system: System, directory: str) -> Iterator[tuple[str, str, Source | None]]:
+    """Every file where sessions may be, by folder and name; and what it is if it may hold one."""
+    folders = [directory, f"{directory}/sessions"]
+    # nanobot has a folder for each of its workspaces.
+    workspaces = [(folder, name) for folder in folders for name in _names(system, folder) if _WORKSPACE.match(name)]
+    for folder in folders + [f"{folder}/{name}" for folder, name in sorted(workspaces)]:
+        names = _names(system, folder)
+        yield from ((folder, name, _source(folder, name, names)) for name in sorted(names))
 
 
 def _source(folder: str, name: str, names: set[str]) -> Source | None:
@@ -163,12 +156,10 @@ def _source(folder: str, name: str, names: set[str]) -> Source | None:
         return Source(folder, name, name, is_database=True)
     if original.endswith((".json", ".jsonl.archived")) and not original.endswith(_META):
         return Source(folder, name, original)
-    if not original.endswith(".jsonl"):
-        return None
     meta = original.removesuffix(".jsonl") + _META
     # Where a file was moved out of the way of a log, the metadata is that file's, and not the log's.
     is_its_own = meta in names and (claimed is not None or f"{name}.migrating" not in names)
-    return Source(folder, name, original, meta if is_its_own else "")
+    return Source(folder, name, original, meta if is_its_own else "") if original.endswith(".jsonl") else None
 
 
 def _names(system: System, folder: str) -> set[str]:
@@ -194,12 +185,8 @@ def set_aside(system: System, place: SessionPaths, uid: str, bad: Sequence[Bad])
         return
     # 1. Kind, offset and checksum of what is in the quarantine file.
     data = b""
-    with suppress(FileNotFoundError):
-        fd = system.open(place.quarantine(uid), os.O_RDONLY | os.O_NOFOLLOW)
-        try:
-            data = system.pread(fd, system.fstat(fd).st_size, 0)
-        finally:
-            system.close(fd)
+    with suppress(FileNotFoundError), open_file(system, place.quarantine(uid), os.O_RDONLY | os.O_NOFOLLOW) as fd:
+        data = system.pread(fd, system.fstat(fd).st_size, 0)
     known: set[tuple[Any, ...]] = set()
     for line in data.split(b"\n"):
         # A line of another shape is nothing that was set aside.

@@ -81,26 +81,21 @@ class Logs:
         self._root = root
         self._earlier: dict[str, Session] = {}
         for source in sources(system, root):
-            if not source.is_document:
-                try:
-                    legacy = read_source(system, source)
-                except (Unreadable, OSError) as error:
-                    logger.warning(
-                        "a session cannot be read",
-                        extra={"file": source.path, "error": describe_error(error)},
-                    )
-                    continue
-                if legacy is not None:
-                    self._earlier[legacy.key] = session_of(legacy, datetime.now(UTC))
+            try:
+                legacy = None if source.is_document else read_source(system, source)
+            except (Unreadable, OSError) as error:
+                extra = {"file": source.path, "error": describe_error(error)}
+                logger.warning("a session cannot be read", extra=extra)
+                continue
+            if legacy is not None:
+                self._earlier[legacy.key] = session_of(legacy, datetime.now(UTC))
 
     def read(self, key: str) -> Seen | None:
         """The session of a key; raises StoreError if it is there and cannot be read."""
         active = SessionPaths.of(self._root, key)
         try:
-            archived = [
-                active._replace(archived=uid) for uid in uids_in(self._system, f"{self._root}/archive", active.name)
-            ]
-            for place in (active, *reversed(archived)):
+            uids = uids_in(self._system, f"{self._root}/archive", active.name)
+            for place in (active, *(active._replace(archived=uid) for uid in reversed(uids))):
                 with reading(self._system, place) as found:
                     view = found.view
                     if view is None:
@@ -168,11 +163,11 @@ class StandIn(MemoryStore):
                 self._load(key)
             found = list(super().each(archived=archived))
         for one in found:
-            if (session := known.get(one.key)) is not None:
-                # Its records have the time at which they were read from the document.
-                yield one._replace(created=spell_time(session.created), updated=spell_time(session.updated))
-            else:
-                yield one
+            # The records of a document have the time at which they were read from it.
+            session = known.get(one.key)
+            times = (one.created, one.updated)
+            created, updated = map(spell_time, (session.created, session.updated)) if session is not None else times
+            yield one._replace(created=created, updated=updated)
 
     def move(self, key: str, *, archive: bool) -> None:
         self._refuse(f"session {key!r} cannot be {'archived' if archive else 'taken from the archive'}")
