@@ -41,10 +41,10 @@ from nacre.runtime import App
 from nacre.runtime.agent_parts import Furniture
 from nacre.skills import Catalogue
 from nacre.testing import provider_rules
+from nacre.tools.builtin import search_tool
 from nacre.tools.files.file_reader import reading_tools
 from nacre.tools.files.file_writer import writing_tools
 from nacre.tools.files.workspace import Workspace
-from nacre.tools.session_search import search_tool
 
 _SYSTEM = "You are nacre, an assistant that works with its user's files. Be brief and exact.\n" * 4
 _KEY = "bench"

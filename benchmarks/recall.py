@@ -25,7 +25,7 @@ import anyio
 import nacre
 from nacre import Message, Sessions, ToolCall
 from nacre.agent.ports import Scene
-from nacre.tools.session_search import search_tool
+from nacre.tools.builtin import search_tool
 
 Place = tuple[str, int]
 Ask = Callable[[str, int], Sequence[Place]]

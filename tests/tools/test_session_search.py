@@ -11,7 +11,7 @@ import pytest
 import nacre
 from nacre import Message, Sessions, ToolCall
 from nacre.agent.ports import Scene
-from nacre.tools.session_search import search_tool
+from nacre.tools.builtin import search_tool
 
 QUESTION = "When did Caroline go to the LGBTQ support group?"
 Ask = Callable[..., list[str]]

@@ -18,12 +18,11 @@ from nacre.sandbox import Kind, find
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue, FoundSkill, Place, usual_places
 from nacre.skills import find as find_skills
-from nacre.tools.builtin import Children, delegate_tool, memory_tools, shell_tool, skill_tool
+from nacre.tools.builtin import Children, delegate_tool, memory_tools, search_tool, shell_tool, skill_tool
 from nacre.tools.files.file_reader import reading_tools
 from nacre.tools.files.file_writer import Keep, writing_tools
 from nacre.tools.files.workspace import Workspace
 from nacre.tools.functions import load_tools
-from nacre.tools.session_search import search_tool
 from nacre.tools.web.fetch import web_tool
 from nacre.user_files import state_folder
 

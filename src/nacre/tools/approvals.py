@@ -100,7 +100,12 @@ class Approvals:
     def verdict(self, tool: Tool, call: ToolCall) -> Verdict:
         """What holds for a call, before anybody is asked."""
         grounds, name = self._grounds, tool.spec.name
-        by_rule = self._judge.verdict(name, _arguments(call), more=self._rules_by_people())
+        # What a person, or the trust in a skill that is in use, allows.
+        trusted = (used for used in self._in_use if any(fnmatchcase(used, one) for one in grounds.trusted_skills))
+        by_skills = [rule for used in trusted for rule in grounds.skills[used]]
+        by_rule = self._judge.verdict(
+            name, _arguments(call), more=[*self._kept, *self._remembered.values(), *by_skills]
+        )
         by_tool = grounds.policy.rule(tool)
         if "deny" in {by_rule, by_tool} or self._is_read_only(tool):
             return "deny"
@@ -126,7 +131,11 @@ class Approvals:
 
     async def _ask_person(self, tool: Tool, call: ToolCall, name: str) -> str:
         """Ask the person who is there."""
-        always = () if self._must_ask(tool, call) else self._judge.always(name, _arguments(call))
+        grounds, arguments = self._grounds, _arguments(call)
+        # Some calls have to be asked about each time: "always" is not offered then.
+        by_rule = self._judge.verdict(name, arguments)
+        must_ask = self._is_protected(call) or _is_question(call) or by_rule == "ask"
+        always = () if must_ask else self._judge.always(name, arguments)
         if self._ask is None:
             flags = " ".join("--allow '" + rule.replace("'", "'\\''") + "'" for rule in always)
             advice = f"; {flags} would let it run" if flags else ""
@@ -135,26 +144,32 @@ class Approvals:
         async with self._asking:
             if self.verdict(tool, call) == "allow":
                 return ""
-            skill = "" if self._must_ask(tool, call) else self._skill_that_names(tool, call)
-            is_kept = self._grounds.keep is not None and not skill
+            # The skill in use that asks for the call, if one does.
+            naming = (
+                used
+                for used in self._in_use
+                if not must_ask and self._judge.verdict(name, arguments, more=grounds.skills[used]) == "allow"
+            )
+            skill = next(naming, "")
+            keep = grounds.keep if not skill else None
             if skill:
-                always = tuple(map(str, self._grounds.skills[skill]))
-            elif not is_kept and not self._must_ask(tool, call):
+                always = tuple(map(str, grounds.skills[skill]))
+            elif keep is None and not must_ask:
                 always = (name,)
             answer = await self._ask(
                 Approval(
                     tool=tool,
                     call=call,
-                    change=self._grounds.preview(call),
+                    change=grounds.preview(call),
                     always=always,
-                    scope="folder" if is_kept else "session",
+                    scope="session" if keep is None else "folder",
                     skill=skill,
                 )
             )
             if answer == "always" and always:
-                if self._grounds.keep is not None and is_kept:
+                if keep is not None:
                     self._kept += [parse_rule(rule) for rule in always]
-                    self._grounds.keep(always)
+                    keep(always)
                 else:
                     self._remembered |= _parse_readable(always)
         if answer in {"yes", "always"}:
@@ -162,28 +177,10 @@ class Approvals:
             return ""
         return f"{name} was not run: the user said no. Ask what they want instead, or do without it."
 
-    def _must_ask(self, tool: Tool, call: ToolCall) -> bool:
-        """Tell whether it has to be asked each time: "always" is not offered then."""
-        by_rule = self._judge.verdict(tool.spec.name, _arguments(call))
-        return self._is_protected(call) or _is_question(call) or by_rule == "ask"
-
-    def _rules_by_people(self) -> list[Rule]:
-        """What a person, or the trust in a skill that is in use, allows."""
-        trusted = (name for name in self._in_use if any(fnmatchcase(name, one) for one in self._grounds.trusted_skills))
-        by_skills = [rule for name in trusted for rule in self._grounds.skills[name]]
-        return [*self._kept, *self._remembered.values(), *by_skills]
-
     def _begin_use(self, call: ToolCall) -> None:
         skill = str(_arguments(call).get("name", ""))
         if call.name == _SKILL and skill in self._grounds.skills and skill not in self._in_use:
             self._in_use.append(skill)
-
-    def _skill_that_names(self, tool: Tool, call: ToolCall) -> str:
-        """The skill in use that asks for a call; "" if none does."""
-        name, arguments, judge = tool.spec.name, _arguments(call), self._judge
-        rules = self._grounds.skills
-        asking = (one for one in self._in_use if judge.verdict(name, arguments, more=rules[one]) == "allow")
-        return next(asking, "")
 
     def _is_read_only(self, tool: Tool) -> bool:
         return self._grounds.mode == "read-only" and tool.effect != "read"

@@ -1,16 +1,21 @@
-"""The built-in tools that pass a call on: the shell, a delegated task, skills, and memory."""
+"""The built-in tools that pass a call on: the shell, a delegated task, skills, memory, and earlier conversations."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
-from nacre.agent.ports import Emit, Finished, Notice, Output, Sandbox, Scene
-from nacre.errors import ToolError
+from nacre.agent.ports import Emit, Notice, Output, Sandbox, Scene
+from nacre.entries import Hit, Stored, View, message_of, place_of, time_of
+from nacre.errors import InvalidKey, ToolError
+from nacre.history.message_text import text_of
+from nacre.keys import is_internal
 from nacre.tools.functions import Function
 from nacre.tools.tool_output import MAX_LENGTH, bounded, harmless, printed
 
@@ -42,28 +47,22 @@ def shell_tool(sandbox: Sandbox) -> Function:
             scene.emit(Notice(note))
         text = printed(finished.output.decode("utf-8", "replace")).rstrip("\n")
         found = bounded(text or "(no output)", failed=finished.timed_out or finished.status != 0)
-        notes = "".join(f"\n[{note}]" for note in _notes(finished, seconds))
+        # How it ended.
+        ends = [f"it printed more than {_MAX_BYTES:,} bytes; the rest was not kept"] if finished.cut else []
+        if finished.timed_out:
+            ends.append(f"stopped after {seconds} s: timeout")
+        elif finished.status < 0:
+            name = f"signal {-finished.status}"
+            with suppress(ValueError):
+                name = signal.Signals(-finished.status).name
+            ends.append(f"killed by {name}")
+        elif finished.status:
+            ends.append(f"exit status {finished.status}")
+        notes = "".join(f"\n[{note}]" for note in (*ends, *finished.notes))
         whole = None if found.whole is None else found.whole + notes
         return Output(text=found.text + notes, whole=whole, failed=found.failed)
 
     return Function(shell, effect="run")
-
-
-def _notes(finished: Finished, seconds: int) -> list[str]:
-    notes = []
-    if finished.cut:
-        notes.append(f"it printed more than {_MAX_BYTES:,} bytes; the rest was not kept")
-    if finished.timed_out:
-        notes.append(f"stopped after {seconds} s: timeout")
-    elif finished.status < 0:
-        try:
-            name = signal.Signals(-finished.status).name
-        except ValueError:
-            name = f"signal {-finished.status}"
-        notes.append(f"killed by {name}")
-    elif finished.status:
-        notes.append(f"exit status {finished.status}")
-    return [*notes, *finished.notes]
 
 
 # ---- delegate: a piece of work for a session of its own, linked to the one that asked for it
@@ -223,3 +222,139 @@ def memory_tools(remember_fact: Remember, forget_fact: Forget) -> list[Function]
         return f"forgotten: {forget_fact(fact)}"
 
     return [Function(remember, effect="write"), Function(forget, effect="write")]
+
+
+# ---- search_sessions: what was said in earlier conversations
+
+T = TypeVar("T")
+Sees = Callable[[str, str], bool]
+"""Whether one session may see what was said in another."""
+
+_MAX_RESULTS = 50
+_AROUND = 2
+_MAX_NEIGHBOUR = 1000
+# Between two messages there are few other records.
+_GAP = 64
+# A turn has far fewer records; one that cannot be found is not looked for through the whole log.
+_MAX_TURN = 4096
+
+
+class Searchable(Protocol):
+    """What of `Sessions` is needed."""
+
+    def search(  # noqa: PLR0913 - what a search can be narrowed to
+        self, query: str, *, limit: int, fill: bool, skip: tuple[str, int] | None, only: str, meaning: bool
+    ) -> Sequence[Hit]:
+        """The messages that a query finds, best first; with `only`, those of one session."""
+
+    def read(self, key: str, get: Callable[[View], T]) -> T | None:
+        """What a function makes of the records of a session; None if there is none."""
+
+    def transcript(self, key: str) -> Sequence[Stored]:
+        """Every message of a session, those of its archived generations too."""
+
+
+def search_tool(
+    sessions: Searchable, *, sees: Sees = lambda *_: True, meaning: Callable[[], bool] = lambda: False
+) -> Function:
+    """The tool that searches and reads sessions; by meaning, too, while `meaning` says that it can be done."""
+
+    def search_sessions(scene: Scene, query: str = "", place: str = "", limit: int = 10) -> str:
+        """Search all earlier conversations, or read a result in full.
+
+        Each result has its place (session@record), time and role, and an excerpt.
+
+        Args:
+            query: a question, or words; "a phrase", -not, role:user, tool:NAME, since:2026-01-31 narrow it
+            place: instead of a query: read the message at this place, such as cli:1@42, with those before and after it
+            limit: maximum number of results
+        """
+        if bool(query.strip()) == bool(place.strip()):
+            raise ToolError("give a query to search for, or a place to read")
+        if place.strip():
+            return _read_place(sessions, place.strip(), lambda key: sees(scene.key, key))
+        start = sessions.read(scene.key, lambda view: _turn_start(view, scene.call.id))
+        # Who may see little gets the best of what may be seen, and nothing by which words of others could be guessed.
+        found = sessions.search(
+            query,
+            limit=min(max(limit, 1), _MAX_RESULTS),
+            fill=True,
+            skip=(scene.key, start) if start else None,
+            only="" if sees(scene.key, "") else scene.key,
+            meaning=meaning(),
+        )
+        hits = [hit for hit in found if sees(scene.key, hit.key)]
+        lines = [f"{hit.place}  {hit.ts:%Y-%m-%d %H:%M}  {hit.role}: {' '.join(hit.snippet.split())}" for hit in hits]
+        return "\n".join(lines) or f"nothing was found for {query!r}"
+
+    return Function(search_sessions, effect="read")
+
+
+def _read_place(sessions: Searchable, place: str, sees: Callable[[str], bool]) -> str:
+    """A message in full, with its neighbours.
+
+    A place without a generation is in the active one, or, if that has no such message, in the newest that has.
+    """
+    key, _, numbered = place.rpartition("@")
+    generation, _, number = numbered.rpartition("/")
+    if not key or not number.isascii() or not number.isdecimal():
+        raise ToolError(f"{place!r} is no place: give it as a search shows it, such as cli:1@42")
+    n, found = int(number), list[Stored]()
+    with suppress(InvalidKey):
+        if sees(key) and not is_internal(key):
+            active, near = sessions.read(key, lambda view: (view.uid, _neighbours(view, n))) or ("", [])
+            found = near if generation in {"", active} else []
+            if not found:
+                every = sessions.transcript(key)
+                same = (one.generation for one in reversed(every) if one.n == n)
+                uid = next((one for one in same if generation in {"", one}), None)
+                said = [one for one in every if one.generation == uid]
+                at = next((at for at, one in enumerate(said) if one.n == n), 0)
+                found = said[max(0, at - _AROUND) : at + _AROUND + 1]
+    if not found:
+        raise ToolError(f"there is no message {place}: a search shows where messages are")
+
+    texts = []
+    for one in found:
+        shown = place_of(key, one.generation, one.n)
+        parts = [text_of(one.message), *(f"{call.name} {call.arguments}" for call in one.message.tool_calls)]
+        text = "\n".join(part for part in parts if part)
+        if one.n != n and len(text) > _MAX_NEIGHBOUR:
+            text = f"{text[:_MAX_NEIGHBOUR]}… (read {shown} for the rest)"
+        texts.append(f"{shown}  {one.ts:%Y-%m-%d %H:%M}  {one.message.role}:\n{text}")
+    return "\n\n".join(texts)
+
+
+def _neighbours(view: View, n: int) -> list[Stored]:
+    """A message and those before and after it, until there is none for long; nothing if record `n` is not one."""
+    record = view.find(n)
+    if record is None or record.m is None:
+        return []
+    before = [one for one in islice(view.back(n - 1), _GAP) if one.m is not None][:_AROUND]
+    found, last = [*before[::-1], record], n
+    while n < min(view.n, last + _GAP) and len(found) <= len(before) + _AROUND:
+        n += 1
+        record = view.find(n)
+        if record is not None and record.m is not None:
+            found.append(record)
+            last = n
+    return [Stored(generation="", n=one.n, ts=time_of(one), message=message_of(one, view)) for one in found]
+
+
+def _turn_start(view: View, call: str) -> int:
+    """The record with which the turn of a tool call begins: its words are in the question and in the call itself.
+
+    A turn begins after the last answer that called nothing. 0 if the call is not in the log.
+    """
+    start, is_in_turn = 0, False
+    for count, record in enumerate(view.back(view.n)):
+        message = record.m
+        if count == _MAX_TURN:
+            break
+        if message is None:
+            continue
+        if message.role == "assistant" and not message.tool_calls and is_in_turn:
+            break
+        is_in_turn = is_in_turn or any(one.id == call for one in message.tool_calls)
+        start = record.n
+    return start if is_in_turn else 0

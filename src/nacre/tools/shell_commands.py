@@ -42,15 +42,22 @@ def split(line: str) -> list[tuple[Word, ...]]:
     """The simple commands of a line, in order; raises NotPlain."""
     commands: list[tuple[Word, ...]] = []
     words: list[Word] = []
-    last = ""
-    for found in [*_tokens(line), "\n"]:
-        if isinstance(found, Word):
-            words.append(found)
-        elif words:
+    last, at = "", 0
+    while at <= len(line):
+        if line[at : at + 1] in {" ", "\t"}:
+            at += 1
+            continue
+        operator = "\n" if at == len(line) else next((one for one in _OPERATORS if line.startswith(one, at)), "")
+        if not operator:
+            word, at = _word(line, at)
+            words.append(word)
+            continue
+        at += len(operator)
+        if words:
             commands.append(tuple(words))
-            words, last = [], found
-        elif found != "\n":
-            raise NotPlain(f"there is no command before {found!r}")
+            words, last = [], operator
+        elif operator != "\n":
+            raise NotPlain(f"there is no command before {operator!r}")
     if last not in {"\n", ";"} or not commands:
         raise NotPlain("the command line is not complete")
     for (text, is_pattern), *_ in commands:
@@ -63,22 +70,6 @@ def split(line: str) -> list[tuple[Word, ...]]:
         if text in _RESERVED:
             raise NotPlain(f"{text!r} is part of the shell's language")
     return commands
-
-
-def _tokens(line: str) -> Iterator[Word | str]:
-    """Words and operators."""
-    at = 0
-    while at < len(line):
-        if line[at] in " \t":
-            at += 1
-            continue
-        operator = next((one for one in _OPERATORS if line.startswith(one, at)), "")
-        if operator:
-            at += len(operator)
-            yield operator
-            continue
-        word, at = _word(line, at)
-        yield word
 
 
 def _word(line: str, at: int) -> tuple[Word, int]:
