@@ -18,8 +18,7 @@ from typing import NamedTuple
 from nacre.sandbox.policy import SETTINGS, Policy, environment, inside
 from nacre.sandbox.process_tree import Plan, memory_file
 
-# ---- the filter of system calls
-
+# ---- the system calls that no tool needs and every escape does, as a seccomp program
 
 _Step = tuple[int, int, int, int]
 
@@ -86,32 +85,28 @@ def seccomp_program(machine: str, *, netlink: bool) -> bytes:
     blocks = [
         *((numbers, [_refuse()]) for numbers in _REFUSED.values()),
         *((numbers, [_refuse(errno.ENOSYS)]) for numbers in _UNKNOWN.values()),
-        *_conditions(families),
+        # Refused with some arguments only: each has the position of what is looked at.
+        ((56, 220), _unless_bits(0, _NEW_NAMESPACE)),  # clone
+        ((16, 29), [_load(1), *_refuse_each(_PUSHES_INPUT), _ALLOWED]),  # ioctl
+        ((41, 198), _only(0, families)),  # socket
+        # One of a pair of datagram sockets can still be connected to a path.
+        ((53, 199), _only(1, (_STREAM, _PACKETS), mask=_KIND_OF_SOCKET)),  # socketpair
+        # A set-id file that root's tool leaves in the workspace would make root of anyone who runs it.
+        ((90, _ABSENT), _unless_bits(1, _SET_ID)),  # chmod
+        ((91, 52), _unless_bits(1, _SET_ID)),  # fchmod
+        ((268, 53), _unless_bits(2, _SET_ID)),  # fchmodat
+        ((452, 452), _unless_bits(2, _SET_ID)),  # fchmodat2
+        ((85, _ABSENT), _unless_bits(1, _SET_ID)),  # creat
+        ((2, _ABSENT), _if_it_makes_a_file(1, _unless_bits(2, _SET_ID))),  # open
+        ((257, 56), _if_it_makes_a_file(2, _unless_bits(3, _SET_ID))),  # openat
+        ((133, _ABSENT), _no_device(1)),  # mknod
+        ((259, 33), _no_device(2)),  # mknodat
     ]
     for numbers, block in blocks:
         if numbers[column] != _ABSENT:
             steps += [(_EQUAL, 0, len(block), numbers[column]), *block]
     steps.append(_ALLOWED)
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
-
-
-def _conditions(families: Sequence[int]) -> Iterable[tuple[tuple[int, int], list[_Step]]]:
-    """The calls that are refused with some arguments only: each with the position of what is looked at."""
-    yield (56, 220), _unless_bits(0, _NEW_NAMESPACE)  # clone
-    yield (16, 29), _unless_one_of(1, _PUSHES_INPUT)  # ioctl
-    yield (41, 198), _only(0, families)  # socket
-    # One of a pair of datagram sockets can still be connected to a path.
-    yield (53, 199), _only(1, (_STREAM, _PACKETS), mask=_KIND_OF_SOCKET)  # socketpair
-    # A set-id file that root's tool leaves in the workspace would make root of anyone who runs it.
-    yield (90, _ABSENT), _unless_bits(1, _SET_ID)  # chmod
-    yield (91, 52), _unless_bits(1, _SET_ID)  # fchmod
-    yield (268, 53), _unless_bits(2, _SET_ID)  # fchmodat
-    yield (452, 452), _unless_bits(2, _SET_ID)  # fchmodat2
-    yield (85, _ABSENT), _unless_bits(1, _SET_ID)  # creat
-    yield (2, _ABSENT), _if_it_makes_a_file(1, _unless_bits(2, _SET_ID))  # open
-    yield (257, 56), _if_it_makes_a_file(2, _unless_bits(3, _SET_ID))  # openat
-    yield (133, _ABSENT), _no_device(1)  # mknod
-    yield (259, 33), _no_device(2)  # mknodat
 
 
 def _refuse(error: int = errno.EPERM) -> _Step:
@@ -126,9 +121,8 @@ def _unless_bits(position: int, bits: int) -> list[_Step]:
     return [_load(position), (_ANY_BIT, 0, 1, bits), _refuse(), _ALLOWED]
 
 
-def _unless_one_of(position: int, values: Iterable[int]) -> list[_Step]:
-    refusals = [step for value in values for step in ((_EQUAL, 0, 1, value), _refuse())]
-    return [_load(position), *refusals, _ALLOWED]
+def _refuse_each(values: Iterable[int]) -> list[_Step]:
+    return [step for value in values for step in ((_EQUAL, 0, 1, value), _refuse())]
 
 
 def _only(position: int, values: Iterable[int], *, mask: int = 0xFFFFFFFF) -> list[_Step]:
@@ -141,7 +135,7 @@ def _if_it_makes_a_file(position: int, then: list[_Step]) -> list[_Step]:
 
 
 def _no_device(position: int) -> list[_Step]:
-    kinds = [step for kind in (_CHARACTER, _BLOCK) for step in ((_EQUAL, 0, 1, kind), _refuse())]
+    kinds = _refuse_each((_CHARACTER, _BLOCK))
     return [_load(position), (_MASK, 0, 0, _KIND_OF_FILE), *kinds, *_unless_bits(position, _SET_ID)]
 
 

@@ -74,7 +74,11 @@ def _be_first(words: dict[str, Any]) -> NoReturn:
     """Be the first process of the namespace: set up, run the command, reap until it is over."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _set_view(words)
-    _limit_pids(words["limits"][-1])
+    # Bound the number of processes for root, whom RLIMIT_NPROC does not; older kernels have one bound for all.
+    release = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in os.uname().release.split(".")[:2])
+    if os.getuid() == 0 and release >= _PIDS_PER_NAMESPACE:
+        _put("/proc/sys/kernel/pid_max", str(max(words["limits"][-1], _MIN_PIDS)))
+    _restrict_mount("/proc", _READ_ONLY)
     if not words["network"]:
         # Raise the loopback device.
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -144,7 +148,17 @@ def _set_view(words: dict[str, Any]) -> None:
         _restrict_mount(path, _READ_ONLY | _NO_SET_ID, deep=True)
     bared = [(path, _copy(path)) for path in words["bared"]]
     for path in words["covered"]:
-        _cover(path, [(place, tree) for place, tree in bared if place.startswith(path + "/")])
+        # An empty folder lies over it, in which only the bared trees can be seen.
+        within = [(place, tree) for place, tree in bared if place.startswith(path + "/")]
+        if os.path.isdir(path):
+            mode = b"mode=0711,size=4k" if within else b"mode=0000,size=4k"
+            _mount("none", path, "tmpfs", _NO_SET_ID | _NO_DEVICES | _NO_EXEC, mode)
+        else:
+            _mount("/dev/null", path, None, _BIND)
+        for place, tree in within:
+            _place(tree, place)
+            _restrict_mount(place, _READ_ONLY | _NO_SET_ID, deep=True)
+        _restrict_mount(path, _READ_ONLY | _NO_SET_ID | _NO_DEVICES | _NO_EXEC)
     _mount("proc", "/proc", "proc", _NO_SET_ID | _NO_DEVICES | _NO_EXEC)
     os.chdir(words["workspace"])
 
@@ -165,19 +179,6 @@ def _place(tree: int, place: str) -> None:
     os.close(tree)
 
 
-def _cover(path: str, bared: list[tuple[str, int]]) -> None:
-    """Lay an empty folder over a path, in which only copied trees can be seen."""
-    if os.path.isdir(path):
-        mode = b"mode=0711,size=4k" if bared else b"mode=0000,size=4k"
-        _mount("none", path, "tmpfs", _NO_SET_ID | _NO_DEVICES | _NO_EXEC, mode)
-        for place, tree in bared:
-            _place(tree, place)
-            _restrict_mount(place, _READ_ONLY | _NO_SET_ID, deep=True)
-    else:
-        _mount("/dev/null", path, None, _BIND)
-    _restrict_mount(path, _READ_ONLY | _NO_SET_ID | _NO_DEVICES | _NO_EXEC)
-
-
 def _mount(source: str | None, place: str, kind: str | None, flags: int, options: bytes | None = None) -> None:
     _call(libc.mount, source and os.fsencode(source), os.fsencode(place), kind and kind.encode(), flags, options)
 
@@ -187,20 +188,25 @@ def _restrict_mount(place: str, attributes: int, *, deep: bool = False) -> None:
     _call(libc.syscall, _SET_ATTRIBUTES, _HERE, os.fsencode(place), _WHOLE if deep else 0, wanted, len(wanted))
 
 
-def _limit_pids(limit: int) -> None:
-    """Bound the number of processes for root, whom RLIMIT_NPROC does not; older kernels have one bound for all."""
-    release = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in os.uname().release.split(".")[:2])
-    if os.getuid() == 0 and release >= _PIDS_PER_NAMESPACE:
-        _put("/proc/sys/kernel/pid_max", str(max(limit, _MIN_PIDS)))
-    _restrict_mount("/proc", _READ_ONLY)
-
-
 # ---- what may be done
 
 
 def _give_up_rights(words: dict[str, Any]) -> None:
     """Give up every right; there is no way back."""
-    rules = _make_rules(words)
+    # The Landlock rules: all that the kernel knows to refuse is refused, but for these paths.
+    version = _call(libc.syscall, _CREATE_RULES, None, 0, 1)
+    if version < _OLDEST_VERSION:
+        sys.exit(f"Landlock here is version {version}, and {_OLDEST_VERSION} is needed (Linux 6.2)")
+    everything = (_CONTROL_DEVICE << 1) - 1 if version >= _DEVICES_SINCE else _CONTROL_DEVICE - 1
+    wanted = struct.pack("=QQQ", everything, 0, 3) if version >= _SCOPES_SINCE else struct.pack("=Q", everything)
+    rules = _call(libc.syscall, _CREATE_RULES, wanted, len(wanted), 0)
+    for path in (*words["system"], *words["readable"], *words["bared"]):
+        _allow(rules, path, _EXECUTE | _READ | _LIST)
+    _allow(rules, "/proc", _READ | _LIST)
+    for path in _DEVICES:
+        _allow(rules, path, _READ | _WRITE)
+    for path in (words["workspace"], *_SHARED, *words["held"]):
+        _allow(rules, path, everything & ~(_MAKE_DEVICES | _CONTROL_DEVICE))
     # Capabilities
     for capability in range(64):
         if libc.prctl(_DROP_BOUND, capability, 0, 0, 0) != 0:
@@ -216,25 +222,6 @@ def _give_up_rights(words: dict[str, Any]) -> None:
     program = ctypes.create_string_buffer(steps, len(steps))
     header = struct.pack("@HP", len(steps) // 8, ctypes.addressof(program))
     _call(libc.prctl, _FILTER, 2, header, 0, 0)
-
-
-def _make_rules(words: dict[str, Any]) -> int:
-    """The Landlock rules: all that the kernel knows to refuse is refused, but for these paths."""
-    version = _call(libc.syscall, _CREATE_RULES, None, 0, 1)
-    if version < _OLDEST_VERSION:
-        sys.exit(f"Landlock here is version {version}, and {_OLDEST_VERSION} is needed (Linux 6.2)")
-    everything = (_CONTROL_DEVICE << 1) - 1 if version >= _DEVICES_SINCE else _CONTROL_DEVICE - 1
-    wanted = struct.pack("=QQQ", everything, 0, 3) if version >= _SCOPES_SINCE else struct.pack("=Q", everything)
-    rules = _call(libc.syscall, _CREATE_RULES, wanted, len(wanted), 0)
-    reading = _EXECUTE | _READ | _LIST
-    for path in (*words["system"], *words["readable"], *words["bared"]):
-        _allow(rules, path, reading)
-    _allow(rules, "/proc", _READ | _LIST)
-    for path in _DEVICES:
-        _allow(rules, path, _READ | _WRITE)
-    for path in (words["workspace"], *_SHARED, *words["held"]):
-        _allow(rules, path, everything & ~(_MAKE_DEVICES | _CONTROL_DEVICE))
-    return rules
 
 
 def _allow(rules: int, path: str, access: int) -> None:

@@ -24,8 +24,7 @@ from msgspec import Struct
 from nacre.agent.ports import Finished
 from nacre.errors import ToolError
 
-# ---- what it needs on the host
-
+# ---- what it needs on the host: a folder shown as /tmp, and a control group for root; removed after use
 
 _SCRATCH_PREFIX = "nacre-sandbox-"
 CGROUPS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
@@ -92,7 +91,12 @@ def make_cgroup(max_processes: int) -> str | None:
     for place in CGROUPS:
         group = f"{place}/{_CGROUP_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
         with suppress(OSError):
-            _remove_deserted(place)
+            # The groups of agents that were killed are removed first.
+            for name in os.listdir(place):
+                owner = name.removeprefix(_CGROUP_PREFIX).partition("-")[0] if name.startswith(_CGROUP_PREFIX) else ""
+                if owner.isdigit() and not os.path.isdir(f"/proc/{owner}"):
+                    with suppress(OSError):
+                        os.rmdir(f"{place}/{name}")
             os.mkdir(group)
             with suppress(OSError):
                 # Not "w": where this is no control group, that would make a file.
@@ -113,17 +117,7 @@ def remove_cgroup(group: str | None) -> None:
             time.sleep(_REMOVE_PAUSE)
 
 
-def _remove_deserted(place: str) -> None:
-    """Remove the groups of agents that were killed."""
-    for name in os.listdir(place):
-        owner = name.removeprefix(_CGROUP_PREFIX).partition("-")[0] if name.startswith(_CGROUP_PREFIX) else ""
-        if owner.isdigit() and not os.path.isdir(f"/proc/{owner}"):
-            with suppress(OSError):
-                os.rmdir(f"{place}/{name}")
-
-
 # ---- processes
-
 
 _CHUNK = 1 << 16
 _MAX_LEFT_IN_PIPE = 1 << 20
@@ -155,20 +149,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     processes: int
 
 
-class _Output:
-    """The beginning of an output, and whether there was more."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-        self.content = bytearray()
-        self.cut = False
-
-    def add(self, piece: bytes) -> None:
-        room = self.max_bytes - len(self.content)
-        self.content += piece[:room]
-        self.cut = self.cut or len(piece) > room
-
-
 def memory_file(content: bytes) -> int:
     """A descriptor from which a program that we start can read `content`."""
     file = os.memfd_create("nacre", 0)
@@ -179,7 +159,10 @@ def memory_file(content: bytes) -> int:
 
 async def follow(tree: Tree, *, timeout: float, max_bytes: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
     """Wait for the command until its timeout; whatever happens to the caller, nothing of the tree is left."""
-    output = _Output(max_bytes)
+    content = bytearray()  # one byte more than is kept tells that there was more
+
+    def keep(piece: bytes) -> None:
+        content.extend(piece[: max_bytes + 1 - len(content)])
 
     async def drain() -> None:
         """Read to the end, past what is kept, so that nobody inside waits for a full pipe."""
@@ -188,7 +171,7 @@ async def follow(tree: Tree, *, timeout: float, max_bytes: int) -> Finished:  # 
             piece = os.read(tree.output, _CHUNK)
             if not piece:
                 return
-            output.add(piece)
+            keep(piece)
 
     async with anyio.create_task_group() as group:
         group.start_soon(drain)
@@ -199,18 +182,18 @@ async def follow(tree: Tree, *, timeout: float, max_bytes: int) -> Finished:  # 
             with anyio.CancelScope(shield=True):
                 status = await tree.end()
         group.cancel_scope.cancel()
-    _read_rest(tree.output, output)
-    return Finished(status=status, output=bytes(output.content), timed_out=limit.cancelled_caught, cut=output.cut)
+    keep(_read_rest(tree.output))
+    kept, is_cut = bytes(content[:max_bytes]), len(content) > max_bytes
+    return Finished(status=status, output=kept, timed_out=limit.cancelled_caught, cut=is_cut)
 
 
-def _read_rest(descriptor: int, output: _Output) -> None:
-    """Take what the dead have left in the pipe; a survivor could fill it for ever."""
+def _read_rest(descriptor: int) -> bytes:
+    """What the dead have left in the pipe, up to a limit: a survivor could fill it for ever."""
+    found = bytearray()
     with suppress(BlockingIOError):
-        for _ in range(_MAX_LEFT_IN_PIPE // _CHUNK):
-            piece = os.read(descriptor, _CHUNK)
-            if not piece:
-                return
-            output.add(piece)
+        while len(found) < _MAX_LEFT_IN_PIPE and (piece := os.read(descriptor, _CHUNK)):
+            found += piece
+    return bytes(found)
 
 
 class Cell:
@@ -251,7 +234,8 @@ class Cell:
         self._first: int | None = None
         self._status: int | None = None
         self._held = [self._news, self.output, self._orders]
-        self._release = weakref.finalize(self, _release, self._process, self._held, (scratch, group), os.getpid())
+        # Gives everything back, whatever state it is in; twice is harmless.
+        self.discard = weakref.finalize(self, _release, self._process, self._held, (scratch, group), os.getpid())
         for ours in self._held:
             os.set_blocking(ours, False)
 
@@ -267,9 +251,8 @@ class Cell:
             self._first = None if number is None else os.pidfd_open(number)
         if self._first is None:
             await self.end()
-            output = _Output(_CHUNK)
-            _read_rest(self.output, output)
-            raise ToolError(f"the sandbox did not start: {output.content.decode(errors='replace').strip()!r}")
+            printed = _read_rest(self.output)[:_CHUNK].decode(errors="replace").strip()
+            raise ToolError(f"the sandbox did not start: {printed!r}")
         self._held.append(self._first)
         with suppress(BrokenPipeError):  # it has ended, and `over` finds that out
             while script:
@@ -293,10 +276,6 @@ class Cell:
             await anyio.wait_readable(self._first)
         status = 128 + signal.SIGKILL if self._status is None else self._status
         return 128 - status if status in _BY_SIGNAL else status
-
-    def discard(self) -> None:
-        """Give everything back, whatever state it is in; twice is harmless."""
-        self._release()
 
     async def _read_news(self, name: bytes) -> int | None:
         """The number that it reports under a name; None if it ended before it could."""
@@ -323,24 +302,21 @@ def _release(
 ) -> None:
     if os.getpid() != owner:
         return  # a child of ours was forked with it, and it is not the child's to end
-    _kill_first(descriptors[0])
+    # Killed too early, bubblewrap leaves its first process waiting for it; so that one is killed first.
+    news, heard = descriptors[0], b""
+    while (first := _number(heard, b"child-pid")) is None:
+        if not select.select([news], [], [], _START_TIMEOUT)[0] or not (piece := os.read(news, _CHUNK)):
+            break
+        heard += piece
+    if first is not None:
+        with suppress(ProcessLookupError):
+            os.kill(first, signal.SIGKILL)
     process.kill()
     process.wait()
     _close(descriptors)
     scratch, group = rest
     scratch.remove()
     remove_cgroup(group)
-
-
-def _kill_first(news: int) -> None:
-    """End a confinement that was never used: killed too early, bubblewrap leaves its first process waiting for it."""
-    heard = b""
-    while (first := _number(heard, b"child-pid")) is None:
-        if not select.select([news], [], [], _START_TIMEOUT)[0] or not (piece := os.read(news, _CHUNK)):
-            return
-        heard += piece
-    with suppress(ProcessLookupError):
-        os.kill(first, signal.SIGKILL)
 
 
 def _close(descriptors: Iterable[int]) -> None:

@@ -72,7 +72,15 @@ class Guarded:
         folders, found = _list_guarded(self._workspace)
         # What was found once stays guarded, also if a command makes so many folders that a survey ends early.
         self._known |= found
-        before = {name: self._read_before(name) for name in (*GUARDED, _GIT)}
+        before: dict[str, _Tree | None] = {}
+        for name in (*GUARDED, _GIT):
+            path = self._workspace / name
+            is_link = path.is_symlink()
+            # A command cannot change a folder `.git`, nor what is mounted.
+            is_safe = name == _GIT and path.is_dir() and not is_link
+            if self._has_mounts and path.exists() and not is_link and not _has_second_name(path):
+                is_safe = True
+            before[name] = None if is_safe else _read_tree(path)
         before |= {name: _read_tree(self._workspace / name) for name in self._known}
         notes: list[str] = []
         try:
@@ -86,16 +94,6 @@ class Guarded:
             for name, tree in before.items():
                 notes += self._put_back(name, tree)
         return msgspec.structs.replace(finished, notes=tuple(notes))
-
-    def _read_before(self, name: str) -> _Tree | None:
-        """What is there now; None if a command cannot change it, or if it is too large to be kept."""
-        path = self._workspace / name
-        is_folder = path.is_dir() and not path.is_symlink()
-        if name == _GIT and is_folder:
-            return None
-        if self._has_mounts and path.exists() and not path.is_symlink() and not _has_second_name(path):
-            return None
-        return _read_tree(path)
 
     def _put_back(self, name: str, before: _Tree | None) -> Iterator[str]:
         """Put aside what the command made or changed, and restore what was there; says what was done."""
@@ -120,7 +118,17 @@ class Guarded:
                 _make_movable(path)
                 shutil.move(path, place)
             if before:
-                _restore(path, before)
+                path.parent.mkdir(parents=True, exist_ok=True)
+            # Each folder before what is in it; the whole tree is ".", which sorts after some names.
+            for part, (kind, mode, content) in sorted(before.items(), key=lambda item: Path(item[0]).parts):
+                here = path / part
+                if kind == "folder":
+                    here.mkdir(mode=mode, exist_ok=True)
+                elif kind == "link":
+                    here.symlink_to(os.fsdecode(content))
+                elif kind == "file":
+                    here.write_bytes(content)
+                    here.chmod(mode)
         except OSError as error:
             yield f"{name} was changed by the command and cannot be moved away ({error}): check it"
             return
@@ -201,43 +209,25 @@ def _read_tree(path: Path) -> _Tree | None:
             continue
         except OSError:
             return None
+        mode = stat.S_IMODE(status.st_mode)
+        entry: _Entry = ("other", mode, b"")
         try:
-            entry = _read_entry(here, status)
-            if entry[0] == "folder":
+            if stat.S_ISLNK(status.st_mode):
+                entry = ("link", 0, os.fsencode(here.readlink()))
+            elif stat.S_ISDIR(status.st_mode):
+                entry = ("folder", mode, b"")
                 waiting += here.iterdir()
+            elif stat.S_ISREG(status.st_mode):
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                with os.fdopen(os.open(here, flags), "rb") as file:
+                    entry = ("file", mode, file.read(_MAX_BYTES + 1))
         except OSError:
-            entry = ("other", stat.S_IMODE(status.st_mode), b"unreadable")
+            entry = ("other", mode, b"unreadable")
         size += len(entry[2])
         found[str(here.relative_to(path))] = entry
         if len(found) > _MAX_FILES or size > _MAX_BYTES:
             return None
     return found
-
-
-def _read_entry(path: Path, status: os.stat_result) -> _Entry:
-    mode = stat.S_IMODE(status.st_mode)
-    if stat.S_ISLNK(status.st_mode):
-        return ("link", 0, os.fsencode(path.readlink()))
-    if stat.S_ISDIR(status.st_mode):
-        return ("folder", mode, b"")
-    if not stat.S_ISREG(status.st_mode):
-        return ("other", mode, b"")
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        return ("file", mode, file.read(_MAX_BYTES + 1))
-
-
-def _restore(path: Path, tree: _Tree) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Each folder before what is in it; the whole tree is ".", which sorts after some names.
-    for name, (kind, mode, content) in sorted(tree.items(), key=lambda item: Path(item[0]).parts):
-        here = path / name
-        if kind == "folder":
-            here.mkdir(mode=mode, exist_ok=True)
-        elif kind == "link":
-            here.symlink_to(os.fsdecode(content))
-        elif kind == "file":
-            here.write_bytes(content)
-            here.chmod(mode)
 
 
 def _is_plain(name: str, tree: _Tree) -> bool:

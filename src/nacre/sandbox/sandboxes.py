@@ -40,6 +40,7 @@ Kind = Literal["auto", "bwrap", "landlock", "off"]
 
 _INSTALL = "install bubblewrap (Debian and Ubuntu: apt-get install bubblewrap)"
 _OFF = "set the sandbox to 'off'"
+_IS_OFF = "the sandbox is off: tools run with every right of the user"
 _TRIAL_SECONDS = 20
 _TRIAL_BYTES = 4096
 _PREPARE_AFTER = 0.01
@@ -81,8 +82,7 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
         return sandbox if aside is None else Guarded(sandbox, Path(workspace), aside=aside)
 
     if kind == "off":
-        why = "the sandbox is off: tools run with every right of the user"
-        return Found(sandbox=guard(Unsandboxed(workspace)), why=why)
+        return Found(sandbox=guard(Unsandboxed(workspace)), why=_IS_OFF)
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         where = f"{platform.system()} on {platform.machine()}"
         return Found(sandbox=None, why=f"there is no sandbox for {where}; to run tools unconfined, {_OFF}")
@@ -106,22 +106,16 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
     reasons = []
     for name in BACKENDS if kind == "auto" else (kind,):
         sandbox = Sandboxed(name, make_policy, BACKENDS[name])
-        failure = await _try_out(sandbox)
-        if not failure:
+        try:
+            finished = await sandbox.run(["true"], timeout=_TRIAL_SECONDS, max_bytes=_TRIAL_BYTES)
+        except (NacreError, OSError) as error:
+            reasons.append(f"{name}: {error}")
+            continue
+        if finished.status == 0:
             return Found(sandbox=guard(sandbox), why=f"tools are confined to the workspace by {name}")
-        reasons.append(f"{name}: {failure}")
+        output = finished.output.decode(errors="replace").strip()
+        reasons.append(f"{name}: {output or f'`true` ended with {finished.status}'}")
     return Found(sandbox=None, why=f"no sandbox works here ({'; '.join(reasons)}); {_INSTALL}, or {_OFF}")
-
-
-async def _try_out(sandbox: Sandbox) -> str:
-    """Run `true`; gives what went wrong, "" if nothing did."""
-    try:
-        finished = await sandbox.run(["true"], timeout=_TRIAL_SECONDS, max_bytes=_TRIAL_BYTES)
-    except (NacreError, OSError) as error:
-        return str(error)
-    if finished.status == 0:
-        return ""
-    return finished.output.decode(errors="replace").strip() or f"`true` ended with {finished.status}"
 
 
 class Sandboxed:
@@ -144,7 +138,15 @@ class Sandboxed:
             raise ToolError("there is no command to run; give at least the name of a program")
         if any("\0" in word for word in command):
             raise ToolError(f"the command {command[0]!r} contains a NUL character; remove it")
-        cell = self._take()
+        # The confinement that is ready, if it is still for the same files.
+        if self._soon is not None:
+            self._soon.cancel()
+        ready, self._ready = self._ready, None
+        policy = self._make_policy()
+        if ready is not None and not (ready.alive and ready.made_for == (policy, fingerprint(policy))):
+            ready.discard()
+            ready = None
+        cell = ready or self._start(policy)
         try:
             await cell.order(self._backend.script(command))
             return await follow(cell, timeout=timeout, max_bytes=max_bytes)
@@ -164,17 +166,6 @@ class Sandboxed:
         """Make a confinement ready for the next command, if none is."""
         if self._ready is None:
             self._ready = self._start(self._make_policy())
-
-    def _take(self) -> Cell:
-        if self._soon is not None:
-            self._soon.cancel()
-        ready, self._ready = self._ready, None
-        policy = self._make_policy()
-        if ready is not None:
-            if ready.alive and ready.made_for == (policy, fingerprint(policy)):
-                return ready
-            ready.discard()
-        return self._start(policy)
 
     def _start(self, policy: Policy) -> Cell:
         return Cell(lambda scratch: self._backend.plan(policy, scratch), made_for=(policy, fingerprint(policy)))
