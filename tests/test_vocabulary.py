@@ -89,3 +89,21 @@ def test_a_page_uses_no_dropped_word(page: Path) -> None:
         for number in uses(page, word)
     ]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text", ["The index is made anew.", "a keepsake", "on_told", "The caller is not told.", "behind the log"]
+)
+def test_a_dropped_word_is_found(tmp_path: Path, text: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"A line.\n{text}\n")
+    assert [number for word in DROPPED for number in uses(page, word)] == [2]
+
+
+@pytest.mark.parametrize(
+    "text", ["He told me.", "besides", "behind a proxy", "leaves nothing behind", "a letter", "a desk"]
+)
+def test_a_word_in_its_normal_use_is_not(tmp_path: Path, text: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    assert not any(uses(page, word) for word in DROPPED)
