@@ -25,7 +25,7 @@ from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.agent_parts import Furniture
 from nacre.runtime.gateway.access import Guests
 from nacre.skills import Catalogue
-from nacre.web.limits import DEFAULT, Limits
+from nacre.web.gate import DEFAULT, Limits
 from nacre.web.server import application, serve
 
 TOKEN = "a token that nobody guesses"  # noqa: S105 - it opens nothing but these tests

@@ -21,10 +21,10 @@ from nacre.agent.ports import Effect, Output, Scene, Spec
 from nacre.entries import Hit
 from nacre.errors import ProviderError
 from nacre.providers.scripted import Call, Pause, Scripted
-from nacre.web import record_watch
+from nacre.web import sse
 from nacre.web.api import queries
 from nacre.web.api.schemas import SearchQuery
-from nacre.web.limits import Limits
+from nacre.web.gate import Limits
 from tests.packages import only_installed
 from tests.paths import log_of
 from tests.web.conftest import Echo, Serve, Site, events
@@ -154,7 +154,7 @@ def test_a_search_by_meaning_where_embeddings_are_installed(root: Path) -> None:
 
     with nacre.open(root) as sessions:
         wanted = SearchQuery(q="x", meaning=True)
-        assert queries.found(Searched(sessions._store), wanted, is_installed=lambda: True).items == []
+        assert queries.search(Searched(sessions._store), wanted, is_installed=lambda: True).items == []
     assert asked == [("x", True)]
 
 
@@ -523,7 +523,7 @@ def test_events_end_with_the_last_record_for_those_who_do_not_wait(echo: Site) -
 
 def test_a_stream_is_woken_by_what_is_written_here_and_elsewhere(server: Serve, root: Path) -> None:
     echo = server(provider=Echo(), limits=Limits(heartbeat=3600.0))
-    echo.web.state.changes = record_watch.Changes(echo.web.state.closing, look=3600.0)
+    echo.web.state.changes = sse.Changes(echo.web.state.closing, look=3600.0)
     fill(echo, "k", "a")
     program = "import nacre, sys; nacre.open(sys.argv[1]).add_message(sys.argv[2], 'user', 'elsewhere')"
     with echo.client.stream("GET", "/api/sessions/k/events?after=2") as response:
@@ -539,7 +539,7 @@ def test_a_stream_is_woken_by_what_is_written_here_and_elsewhere(server: Serve, 
 
 def test_a_stream_by_another_name_is_woken_by_what_is_written(server: Serve) -> None:
     echo = server(provider=Echo(), limits=Limits(heartbeat=3600.0))
-    echo.web.state.changes = record_watch.Changes(echo.web.state.closing, look=3600.0)
+    echo.web.state.changes = sse.Changes(echo.web.state.closing, look=3600.0)
     fill(echo, "k", "a")
     echo.sessions.add_alias("k", "old")
     with echo.client.stream("GET", "/api/sessions/old/events?after=3") as response:
@@ -560,13 +560,13 @@ def test_where_changes_are_not_told_they_are_looked_for(echo: Site, monkeypatch:
 
 def test_a_store_is_watched_for_as_long_as_somebody_waits(root: Path) -> None:
     async def main() -> list[int]:
-        watched = record_watch.Changes(anyio.Event())
+        watched = sse.Changes(anyio.Event())
         with nacre.open(root) as sessions:
             with watched.of(sessions, "k") as bell, watched.of(sessions, "k"):
                 counts = [len(watched._watched)]
                 watched._watched[sessions.location].watch.changed = lambda: {""}  # type: ignore[method-assign]
                 watched._watched[sessions.location].ring()
-                await bell.rung(3600)
+                await bell.wait(3600)
             return [*counts, len(watched._watched)]
 
     assert anyio.run(main) == [1, 0]

@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from nacre.errors import ConfigError
-from nacre.web import auth
-from nacre.web.auth import Keys, source_of
+from nacre.web import auth, gate
+from nacre.web.auth import Keys
 from nacre.web.caller import Caller
+from nacre.web.gate import Limits, source_of
 from nacre.web.http_errors import Fault
-from nacre.web.limits import Limits
 from nacre.web.server import application, serve
 from tests.web.conftest import TOKEN, Echo, Serve, Site, agent
 
@@ -311,7 +311,7 @@ def test_another_page_changes_nothing_even_with_the_token(echo: Site, headers: d
 @pytest.mark.parametrize("path", ["/api/sessions", "/nothing", "/openapi.json", "/v1/models"])
 def test_every_answer_has_its_headers_and_a_nonce_of_its_own(echo: Site, path: str) -> None:
     first, second = echo.client.get(path), echo.client.get(path)
-    assert {name: first.headers.get(name) for name in auth._HEADERS} == auth._HEADERS
+    assert {name: first.headers.get(name) for name in gate._HEADERS} == gate._HEADERS
     assert "script-src 'nonce-" in first.headers["content-security-policy"]
     assert "unsafe" not in first.headers["content-security-policy"]
     assert first.headers["content-security-policy"] != second.headers["content-security-policy"]

@@ -27,8 +27,8 @@ from nacre.runtime.stats import Spread, Traffic, Work
 from nacre.sessions import Sessions
 from nacre.storage.file_store import FileStore
 from nacre.storage.system import System
-from nacre.web import health, metrics
-from nacre.web.metrics import Parts
+from nacre.web import health
+from nacre.web.health import Parts
 from tests.web.conftest import Echo, Serve, Site, agent
 
 
@@ -257,7 +257,7 @@ def test_what_channels_bring_is_counted_and_one_that_is_away_is_down(root: Path)
         async def look() -> None:
             await until(lambda: not gateway.open and not app.work.running)
             await anyio.wait_all_tasks_blocked()
-            found = parsed(metrics.rendered(parts))
+            found = parsed(health.render(parts))
             seen.append({re.sub("channel=line,?", "", name).strip(): value for name, value in found.items()})
 
         async with app.kernel, anyio.create_task_group() as tasks:

@@ -13,7 +13,7 @@ import nacre
 from nacre.errors import ModelUnavailable
 from nacre.providers.scripted import Step
 from nacre.sessions import Sessions
-from nacre.web.api.queries import held
+from nacre.web.api.queries import hold
 from tests.web.browser.site import asked, got, made, posted, said
 
 
@@ -144,6 +144,6 @@ def test_it_goes_with_the_message_that_it_is_about(sessions: Sessions) -> None:
 
 def test_a_stopped_or_refused_turn_leaves_no_reason(sessions: Sessions) -> None:
     assert sent(sessions, "never", content="two", edit="99").status_code == 404
-    with held(sessions, "k"):
+    with hold(sessions, "k"):
         assert sent(sessions, "never", content="two").status_code == 409
     assert [entry for entry in sessions.records("k") if entry.kind.startswith("x.")] == []

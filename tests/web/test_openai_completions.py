@@ -16,14 +16,13 @@ import openai
 import pytest
 
 from nacre.agent.ports import Context, Effect, Emit, Output, Reply, Scene, Spec
-from nacre.entries import Message, ToolCall
+from nacre.entries import Message, Snapshot, ToolCall
 from nacre.errors import Busy, ContextOverflow, ProviderError
 from nacre.providers.scripted import Call, Pause, Scripted, Stops, Thinks
 from nacre.web.api import openai_completions
 from nacre.web.api.openai_messages import message_of
-from nacre.web.api.queries import Stand
-from nacre.web.retries import answer_known, is_waiting
-from nacre.web.running_turns import MOST_WAITING, Running, Turns
+from nacre.web.api.retries import answer_known, is_waiting
+from nacre.web.running_turns import MAX_WAITING, Running, Turns
 from tests.web.conftest import PLAIN, TOKEN, Echo, Serve, Site, events
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
@@ -453,7 +452,7 @@ def test_a_session_that_too_many_wait_for_is_busy() -> None:
                 await anyio.sleep_forever()
 
         async with anyio.create_task_group() as tasks:
-            for _ in range(MOST_WAITING + 1):
+            for _ in range(MAX_WAITING + 1):
                 tasks.start_soon(come)
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(Busy):
@@ -591,8 +590,8 @@ def test_messages_that_are_none_are_refused(echo: Site, messages: Any) -> None:
 # ---- what counts as said before
 
 
-def stand(*messages: dict[str, Any], more: int = 0) -> Stand:
-    return Stand(n=9, live=len(messages) + more, messages=[Message.from_mapping(one) for one in messages])
+def snapshot(*messages: dict[str, Any], more: int = 0) -> Snapshot:
+    return Snapshot(n=9, live=len(messages) + more, messages=[Message.from_mapping(one) for one in messages])
 
 
 def sent(*messages: dict[str, Any]) -> list[Message]:
@@ -605,27 +604,27 @@ YES_OK = (user("yes"), assistant("ok"))
 @pytest.mark.parametrize(
     ("stored", "given", "is_retry", "is_known"),
     [
-        (stand(*YES_OK, *YES_OK), sent(*YES_OK, user("yes")), False, True),
-        (stand(*YES_OK, *YES_OK), sent(*YES_OK, *YES_OK, user("yes")), False, False),
-        (stand(*YES_OK, *YES_OK, more=2), sent(*YES_OK, user("yes")), False, False),
-        (stand(*YES_OK), sent(user("yes")), False, False),
-        (stand(*YES_OK), sent(user("yes")), True, True),
-        (stand(*YES_OK), sent(user("no")), True, False),
-        (stand(), sent(user("yes")), True, False),
-        (stand(*YES_OK, user("yes")), sent(*YES_OK, user("yes")), False, False),
+        (snapshot(*YES_OK, *YES_OK), sent(*YES_OK, user("yes")), False, True),
+        (snapshot(*YES_OK, *YES_OK), sent(*YES_OK, *YES_OK, user("yes")), False, False),
+        (snapshot(*YES_OK, *YES_OK, more=2), sent(*YES_OK, user("yes")), False, False),
+        (snapshot(*YES_OK), sent(user("yes")), False, False),
+        (snapshot(*YES_OK), sent(user("yes")), True, True),
+        (snapshot(*YES_OK), sent(user("no")), True, False),
+        (snapshot(), sent(user("yes")), True, False),
+        (snapshot(*YES_OK, user("yes")), sent(*YES_OK, user("yes")), False, False),
     ],
 )
 def test_only_a_history_that_is_the_stored_one_was_said_before(
-    stored: Stand, given: list[Message], is_retry: bool, is_known: bool
+    stored: Snapshot, given: list[Message], is_retry: bool, is_known: bool
 ) -> None:
     assert (answer_known(stored, given, is_retry=is_retry) is not None) == is_known
 
 
 def test_words_wait_only_while_they_are_the_last() -> None:
     (yes,) = sent(user(" yes "))
-    assert is_waiting(stand(user("yes")), id="", words=yes)
-    assert not is_waiting(stand(user("no")), id="", words=yes)
-    assert not is_waiting(stand(*YES_OK), id="", words=yes)
+    assert is_waiting(snapshot(user("yes")), id="", words=yes)
+    assert not is_waiting(snapshot(user("no")), id="", words=yes)
+    assert not is_waiting(snapshot(*YES_OK), id="", words=yes)
 
 
 def picture(data: str) -> dict[str, Any]:
@@ -649,9 +648,9 @@ def test_the_same_words_with_another_picture_are_new(server: Serve) -> None:
 
 def test_a_picture_does_not_wait_for_the_answer_to_another() -> None:
     stored, other = (Message.from_mapping(picture(data)) for data in ("Y2F0", "ZG9n"))
-    stand = Stand(n=2, live=1, messages=[stored])
-    assert is_waiting(stand, id="", words=stored)
-    assert not is_waiting(stand, id="", words=other)
+    now = Snapshot(n=2, live=1, messages=[stored])
+    assert is_waiting(now, id="", words=stored)
+    assert not is_waiting(now, id="", words=other)
 
 
 @pytest.mark.parametrize("session", ["", "s"])

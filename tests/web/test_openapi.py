@@ -15,7 +15,7 @@ from schemathesis import GenerationMode, checks
 from nacre.errors import SessionNotFound
 from nacre.index import minilm
 from nacre.web import health
-from nacre.web.api import api_routes, openai_completions, openai_embeddings, openai_models, openai_responses, openapi
+from nacre.web.api import api_routes, openai_completions, openai_models, openai_responses, openapi
 from tests.web.conftest import TOKEN, Echo, Site, served
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
@@ -47,7 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def test_every_operation_has_a_route_and_every_route_an_operation() -> None:
     documented = {(method.upper(), path) for path, item in DOCUMENT["paths"].items() for method in item}
-    parts = (api_routes, openai_models, openai_completions, openai_responses, openai_embeddings, health)
+    parts = (api_routes, openai_models, openai_completions, openai_responses, health)
     routes = [route for part in parts for route in part.routes]
     routed = {(method, route.path.replace(":path}", "}")) for route in routes for method in route.methods or ()} - {
         (method, "/openapi.json") for method in ("GET", "HEAD")

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from nacre.errors import RateLimited
 from nacre.providers.scripted import Call, Scripted
-from nacre.web.limits import Limits
+from nacre.web.gate import Limits
 from tests.web.conftest import Serve, Site, events
 from tests.web.test_openai_completions import HELLO, WEATHER, Note, client
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from nacre.web.limits import Limits
+from nacre.web.gate import Limits
 from nacre.web.server import listening
 from tests.web.conftest import TOKEN, Echo, Serve, Site
 

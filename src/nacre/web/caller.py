@@ -28,11 +28,9 @@ from nacre.runtime.fair_limit import CALLER
 from nacre.runtime.gateway.access import API
 from nacre.runtime.gateway.gateway import BROKEN, SILENT
 from nacre.web.http_errors import Fault, fault_of
-from nacre.web.revocation import Revocations
-from nacre.web.running_turns import Running, Turns
+from nacre.web.running_turns import Revocations, Running, Turns
 
 T = TypeVar("T")
-Handler = Callable[[Request], Awaitable[Response]]
 
 ForGuests = Literal["public", "own", "no"]
 FOR_GUESTS: Mapping[str, ForGuests] = {
@@ -121,7 +119,7 @@ class Caller(Struct, frozen=True, kw_only=True):
 
 
 NOBODY = Caller(role="guest", account="@")
-"""Whoever has shown no token: no session is theirs."""
+"""A caller that has shown no token: no session is theirs."""
 
 
 def caller_of(scope: Scope) -> Caller:
@@ -135,7 +133,7 @@ def caller(request: Request) -> Caller:
 
 
 def check_user(request: Request, user: str | None) -> None:
-    """Raise Fault for an empty `user` where users are guests: whoever the front end does not know is not the owner."""
+    """Raise Fault for an empty `user` where users are guests: a person the front end does not know is not the owner."""
     are_guests = not caller(request).is_guest and request.app.state.settings().flag("serve.users_are_guests")
     if user == "" and are_guests:
         reason = "user must not be empty: each user is a guest (serve.users_are_guests); leave it out for the owner"
@@ -188,7 +186,16 @@ def begin(request: Request, work: Callable[[Emit], Awaitable[T]], *, key: str, w
     turns: Turns = request.app.state.turns
     revocations: Revocations = request.app.state.revocations
     kernel = _whole(request).kernel
-    running = turns.start(_discreet(work, who))
+
+    async def work_for_guest(emit: Emit) -> T:
+        try:
+            return await work(emit)
+        except Exception as error:
+            if not _detail_for_guest(error):
+                raise
+            raise fault_for(error, who) from error
+
+    running = turns.start(work_for_guest if who.is_guest else work)
 
     def end() -> None:
         if key:
@@ -204,27 +211,42 @@ def begin(request: Request, work: Callable[[Emit], Awaitable[T]], *, key: str, w
 def fault_for(error: BaseException, who: Caller) -> Fault:
     """The problem that a caller gets for an error; guests learn nothing of the model's server, nor of the disk."""
     fault = fault_of(error)
-    said = _instead(error, fault) if who.is_guest else ""
-    return Fault(fault.kind, said, headers=fault.headers) if said else fault
+    detail = _detail_for_guest(error) if who.is_guest else ""
+    return Fault(fault.kind, detail, headers=fault.headers) if detail else fault
 
 
-def guarded(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
+def _detail_for_guest(error: BaseException) -> str:
+    """What a guest reads in place of what is wrong; "" if they may know it."""
+    match error:
+        case Fault():
+            return ""
+        case ContextOverflow():
+            return _TOO_LONG
+        case ProviderError():
+            return SILENT
+        case SessionBusy():
+            return _LOCKED
+        case _:
+            return BROKEN if fault_of(error).status >= 500 else ""  # noqa: PLR2004 - the server's own failures
+
+
+def guard_routes(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
     """The same routes; those that are not for guests refuse them."""
+
+    def owners_only(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        async def handle(request: Request) -> Response:
+            if caller(request).is_guest:
+                raise Fault("forbidden", _NOT_THEIRS)
+            return await handler(request)
+
+        return handle
+
     return [
-        Route(route.path, _owners_only(route.endpoint), methods=sorted(route.methods or ()))
+        Route(route.path, owners_only(route.endpoint), methods=sorted(route.methods or ()))
         if isinstance(route, Route) and FOR_GUESTS.get(route.path, "no") == "no"
         else route
         for route in routes
     ]
-
-
-def _owners_only(handler: Handler) -> Handler:
-    async def owners_only(request: Request) -> Response:
-        if caller(request).is_guest:
-            raise Fault("forbidden", _NOT_THEIRS)
-        return await handler(request)
-
-    return owners_only
 
 
 def _whole(request: Request) -> App:
@@ -240,30 +262,3 @@ def _check(app: App, who: Caller, key: str) -> None:
     # The key may be another name of a session that is somebody else's.
     if not (who.reaches(key) and (not who.is_guest or who.reaches(app.sessions.resolve(key)))):
         raise Fault("not_found", f"there is no session {key!r:.200}; the keys of yours begin with {who.prefix!r}")
-
-
-def _instead(error: BaseException, fault: Fault) -> str:
-    """What a guest is told in place of what is wrong; "" if they may know it."""
-    match error:
-        case Fault():
-            return ""
-        case ContextOverflow():
-            return _TOO_LONG
-        case ProviderError():
-            return SILENT
-        case SessionBusy():
-            return _LOCKED
-        case _:
-            return BROKEN if fault.status >= 500 else ""  # noqa: PLR2004 - the server's own failures
-
-
-def _discreet(work: Callable[[Emit], Awaitable[T]], who: Caller) -> Callable[[Emit], Awaitable[T]]:
-    async def discreet(emit: Emit) -> T:
-        try:
-            return await work(emit)
-        except Exception as error:
-            if not _instead(error, fault_of(error)):
-                raise
-            raise fault_for(error, who) from error
-
-    return discreet if who.is_guest else work

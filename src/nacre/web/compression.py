@@ -17,11 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 LEAST = 1024
 """Bytes below which a response is sent as it is: it would fit into one packet all the same."""
 _TYPES = ("text/", "application/json", "application/problem+json")
-_STRANGERS = frozenset(("cross-site", "same-site"))
+_OTHER_SITES = frozenset(("cross-site", "same-site"))
 _LARGE = 64 * 1024
 """Bytes above which others would notice the time that it takes."""
 _LEVEL = 6
-_LONGEST_NAME = 100
+_MAX_NAME = 100
 _HAS_NAME = b"\x1f\x8b\x08\x08\0\0\0\0\0\xff"
 
 
@@ -34,7 +34,7 @@ class Compress:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         # A page of somebody else's must not learn anything from the size of what it makes a browser ask for.
-        is_wanted = is_accepted(headers) and headers.get("sec-fetch-site") not in _STRANGERS
+        is_wanted = is_accepted(headers) and headers.get("sec-fetch-site") not in _OTHER_SITES
         await self._app(scope, receive, _Sending(send, is_wanted=is_wanted))
 
 
@@ -58,46 +58,44 @@ class _Sending:
         self._gzip: _Gzip | None = None
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and _is_worth_it(Headers(raw=message["headers"])):
-            self._head = message
-            return
+        if message["type"] == "http.response.start":
+            # Only kinds that get smaller; events are text too, and must not wait.
+            kind = Headers(raw=message["headers"]).get("content-type", "")
+            if kind.startswith(_TYPES) and not kind.startswith("text/event-stream"):
+                self._head = message
+                return
         if message["type"] == "http.response.body":
             head, self._head = self._head, None
-            if head is not None and self._is_wanted and _is_long(message):
+            body, is_last = message.get("body", b""), not message.get("more_body")
+            if head is not None and self._is_wanted and (not is_last or len(body) >= LEAST):
                 self._gzip = _Gzip()
-            if self._gzip is not None:
-                message = {**message, "body": await _packed(message, self._gzip)}
+            if (gzip := self._gzip) is not None:
+                is_large = len(body) > _LARGE
+                body = await to_thread.run_sync(gzip.pack, body, is_last) if is_large else gzip.pack(body, is_last)
+                message = {**message, "body": body}
+            # The head says what is done with the body, of which this is the first piece.
             if head is not None:
-                self._describe(MutableHeaders(scope=head), message)
+                headers = MutableHeaders(scope=head)
+                headers.add_vary_header("Accept-Encoding")
+                if gzip is not None:
+                    headers["content-encoding"] = "gzip"
+                    del headers["content-length"]
+                    if is_last:
+                        headers["content-length"] = str(len(body))
                 await self._send(head)
         await self._send(message)
-
-    def _describe(self, headers: MutableHeaders, first: Message) -> None:
-        """Say in the head what is done with the body, of which this is the first piece."""
-        headers.add_vary_header("Accept-Encoding")
-        if self._gzip is None:
-            return
-        headers["content-encoding"] = "gzip"
-        del headers["content-length"]
-        if not first.get("more_body"):
-            headers["content-length"] = str(len(first["body"]))
-
-
-async def _packed(message: Message, gzip: _Gzip) -> bytes:
-    body, is_last = message.get("body", b""), not message.get("more_body")
-    return await to_thread.run_sync(gzip.pack, body, is_last) if len(body) > _LARGE else gzip.pack(body, is_last)
 
 
 class _Gzip:
     """A gzip stream whose length tells less: its header holds a file name of random length.
 
-    Somebody who watches the line and can have words of theirs shown beside a secret has to ask far more often until
+    Somebody who watches the line and can have words of theirs shown next to a secret has to ask far more often until
     the sizes tell how alike they are.
     """
 
     def __init__(self) -> None:
         self._packing = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-        self._head = _HAS_NAME + b"a" * secrets.randbelow(_LONGEST_NAME + 1) + b"\0"
+        self._head = _HAS_NAME + b"a" * secrets.randbelow(_MAX_NAME + 1) + b"\0"
         self._sum = 0
         self._size = 0
 
@@ -109,13 +107,3 @@ class _Gzip:
         if is_last:
             packed += self._packing.flush() + struct.pack("<LL", self._sum, self._size & 0xFFFFFFFF)
         return packed
-
-
-def _is_worth_it(headers: Headers) -> bool:
-    """Tell whether a response is of a kind that gets smaller; events are text too, and must not wait."""
-    kind = headers.get("content-type", "")
-    return kind.startswith(_TYPES) and not kind.startswith("text/event-stream")
-
-
-def _is_long(first: Message) -> bool:
-    return bool(first.get("more_body")) or len(first.get("body", b"")) >= LEAST

@@ -1,29 +1,98 @@
-"""How the daemon is: whether it lives, whether it can work, and what it does in numbers."""
+"""How the daemon is: whether it lives, whether it can work, and what it does in numbers.
+
+The numbers are Prometheus' text format, made of what the parts count for themselves.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 import anyio
 import msgspec
 from anyio import to_thread
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+import nacre
+from nacre.entries import Load
 from nacre.runtime import App
-from nacre.web import metrics
-from nacre.web.api.api_routes import nothing_queried
+from nacre.runtime.gateway.gateway import Gateway
+from nacre.runtime.stats import SHORT, Spread, Traffic
+from nacre.web.api.api_routes import check_no_query
 from nacre.web.api.schemas import Readiness
 from nacre.web.caller import caller
-from nacre.web.metrics import Parts
 
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PAGE = b"\0" * 4096
+
+K = TypeVar("K")
+Labels = Mapping[str, str]
+Sample = tuple[Labels, float]
+
+
+async def lives(request: Request) -> Response:
+    """Say that the process lives; whether it can work is another question."""
+    check_no_query(request)
+    return Response(media_type="text/plain")
+
+
+async def ready(request: Request) -> Response:
+    """Report whether new messages can be stored and answered; the reasons only to the owner."""
+    check_no_query(request)
+    found = await request.app.state.check.troubles()
+    readiness = Readiness(
+        ready=not found,
+        failing=sorted({trouble.part for trouble in found}),
+        reasons=[trouble.reason for trouble in found] if not caller(request).is_guest else [],
+    )
+    return Response(msgspec.json.encode(readiness), status_code=503 if found else 200, media_type="application/json")
+
+
+async def measure(request: Request) -> Response:
+    """The numbers, for Prometheus."""
+    check_no_query(request)
+    return Response(render(request.app.state.parts), headers={"content-type": MEDIA_TYPE})
+
+
+routes = [Route("/healthz", lives), Route("/readyz", ready), Route("/metrics", measure)]
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """What is watched: the agents by their names, the gateways of their channels, and what came over HTTP.
+
+    `missing` are the names of agents that are to run and do not.
+    """
+
+    agents: Mapping[str, App]
+    missing: Collection[str] = ()
+    gateways: Sequence[Gateway] = ()
+    http: Traffic
+    began: float
+
+    def loads(self) -> Mapping[str, Load]:
+        """What each agent's store has to write; one in memory has nothing to say."""
+        found = {name: app.sessions.load() for name, app in self.agents.items()}
+        return {name: load for name, load in found.items() if load is not None}
+
+    def channels(self) -> Mapping[str, bool]:
+        """Every channel and whether it is up; one that several agents have is up if it is for all of them."""
+        found: dict[str, bool] = {}
+        for gateway in self.gateways:
+            for name, is_up in gateway.channels.items():
+                found[name] = is_up and found.get(name, True)
+        return found
+
+
+# ---- whether it can work
 
 
 class Trouble(NamedTuple):
@@ -31,34 +100,6 @@ class Trouble(NamedTuple):
 
     part: Literal["store", "channels", "agents"]
     reason: str
-
-
-async def lives(request: Request) -> Response:
-    """Say that the process lives; whether it can work is another question."""
-    nothing_queried(request)
-    return Response(media_type="text/plain")
-
-
-async def ready(request: Request) -> Response:
-    """Report whether new messages can be stored and answered; the reasons only to the owner."""
-    nothing_queried(request)
-    found = await request.app.state.check.troubles()
-    told = Readiness(
-        ready=not found,
-        failing=sorted({trouble.part for trouble in found}),
-        reasons=[trouble.reason for trouble in found] if not caller(request).is_guest else [],
-    )
-    return Response(msgspec.json.encode(told), status_code=503 if found else 200, media_type="application/json")
-
-
-async def measure(request: Request) -> Response:
-    """The numbers, for Prometheus."""
-    nothing_queried(request)
-    text = metrics.rendered(request.app.state.parts)
-    return Response(text, headers={"content-type": metrics.MEDIA_TYPE})
-
-
-routes = [Route("/healthz", lives), Route("/readyz", ready), Route("/metrics", measure)]
 
 
 class Check:
@@ -84,43 +125,35 @@ class Check:
         """The problems; empty if new messages can be stored and answered."""
         async with self._lock:
             if time.monotonic() - self._looked > self._fresh:
-                self._found = [*await self._stores(), *self._channels(), *self._agents()]
+                stores, channels = await self._stores(), self._parts.channels()
+                down = [Trouble("channels", f"channel {name!r} is down") for name, up in channels.items() if not up]
+                missing = [Trouble("agents", f"agent {name!r} could not be started") for name in self._parts.missing]
+                self._found = [*stores, *down, *missing]
                 self._looked = time.monotonic()
             return self._found
 
-    def _channels(self) -> list[Trouble]:
-        channels = metrics.channels(self._parts.gateways)
-        return [Trouble("channels", f"channel {name!r} is down") for name, up in channels.items() if not up]
-
-    def _agents(self) -> list[Trouble]:
-        return [Trouble("agents", f"agent {name!r} could not be started") for name in self._parts.missing]
-
     async def _stores(self) -> list[Trouble]:
         """Write to each store, in a thread that is not waited for long: a dead disk answers nothing at all."""
-        look = self._look = self._look or asyncio.create_task(self._looking())
-        done, _ = await asyncio.wait((look,), timeout=self._timeout)
+
+        def write() -> list[Trouble]:
+            agents = self._parts.agents.values()
+            places = {app.sessions.location for app in agents}
+            folders = sorted(place for place in places if os.path.isabs(place))  # noqa: PTH117 - a path is text here
+            reasons = [*(app.trouble for app in agents), *map(self._refusal, folders)]
+            unsound = sum(load.unsound for load in self._parts.loads().values())
+            reasons.append(f"{unsound} logs could not be flushed or moved to a new file" if unsound else "")
+            return [Trouble("store", reason) for reason in reasons if reason]
+
+        async def look() -> list[Trouble]:
+            return await to_thread.run_sync(write, abandon_on_cancel=True)
+
+        task = self._look = self._look or asyncio.create_task(look())
+        done, _ = await asyncio.wait((task,), timeout=self._timeout)
         if not done:
-            # It goes on: another one would only wait beside it.
+            # It goes on: a second one would only wait as well.
             return [Trouble("store", f"the store did not answer within {self._timeout:g} seconds")]
         self._look = None
-        return look.result()
-
-    async def _looking(self) -> list[Trouble]:
-        return await to_thread.run_sync(_written, self._parts, self._refusal, abandon_on_cancel=True)
-
-
-def _written(parts: Parts, refusal: Callable[[str], str]) -> list[Trouble]:
-    found = [Trouble("store", app.trouble) for app in parts.agents.values() if app.trouble]
-    found += [Trouble("store", why) for why in map(refusal, _places(parts.agents)) if why]
-    unsound = sum(load.unsound for load in parts.loads().values())
-    return (
-        [*found, Trouble("store", f"{unsound} logs could not be flushed or moved to a new file")] if unsound else found
-    )
-
-
-def _places(agents: Mapping[str, App]) -> Sequence[str]:
-    places = {app.sessions.location for app in agents.values()}
-    return sorted(place for place in places if os.path.isabs(place))  # noqa: PTH117 - a path is text here
+        return task.result()
 
 
 def _refusal(place: str) -> str:
@@ -132,3 +165,124 @@ def _refusal(place: str) -> str:
     except OSError as error:
         return f"{place} cannot be written: {error.strerror or error}"
     return "" if taken == len(_PAGE) else f"{place} cannot be written: only {taken} bytes of a page were written"
+
+
+# ---- what it does in numbers
+
+
+def render(parts: Parts) -> str:
+    """Everything, as Prometheus reads it."""
+    page = _Page()
+    build = {"version": nacre.__version__, "python": platform.python_version()}
+    page.gauge("nacre_build_info", "Version of nacre and of Python.", [(build, 1)])
+    page.gauge("process_start_time_seconds", "Start of the process, in seconds since 1970.", [({}, parts.began)])
+    _add_messages(page, [*(gateway.traffic for gateway in parts.gateways), parts.http])
+    channels = [({"channel": name}, int(is_up)) for name, is_up in parts.channels().items()]
+    page.gauge("nacre_channel_up", "1 if a channel runs and accepted the last answer.", channels)
+    waiting = sum(gateway.open for gateway in parts.gateways)
+    page.gauge("nacre_inbox_open", "Messages whose answer is not delivered yet.", [({}, waiting)])
+    _add_agents(page, parts.agents)
+    stores = [({"agent": name}, load) for name, load in parts.loads().items()]
+    page.gauge("nacre_logs_open", "Logs of sessions that are open for writing.", [(of, one.open) for of, one in stores])
+    batches = [(of, one.batches) for of, one in stores]
+    page.counter("nacre_store_batches_total", "Batches written, each with one flush.", batches)
+    unsound = [(of, one.unsound) for of, one in stores]
+    page.gauge("nacre_logs_unsound", "Logs whose last flush failed and that could not be moved to a new file.", unsound)
+    return "".join(page.lines)
+
+
+def _add_messages(page: _Page, traffic: Sequence[Traffic]) -> None:
+    def add_up(counters: Iterable[Counter[K]]) -> Counter[K]:
+        found: Counter[K] = Counter()
+        for counter in counters:
+            found.update(counter)
+        return found
+
+    def by_channel(counters: Iterable[Counter[str]]) -> list[Sample]:
+        return [({"channel": channel}, count) for channel, count in sorted(add_up(counters).items())]
+
+    page.counter(
+        "nacre_messages_accepted_total", "Messages that were accepted.", by_channel(one.accepted for one in traffic)
+    )
+    page.counter(
+        "nacre_messages_answered_total",
+        "Messages whose answer was delivered.",
+        by_channel(one.answered for one in traffic),
+    )
+    page.counter(
+        "nacre_messages_failed_total",
+        "Messages that could not be answered because the model or the store failed.",
+        by_channel(one.failed for one in traffic),
+    )
+    refused = sorted(add_up(one.refused for one in traffic).items())
+    page.counter(
+        "nacre_messages_refused_total",
+        "Messages that were rejected: sender not allowed, rate limit, or full queue.",
+        [({"channel": channel, "reason": reason}, count) for (channel, reason), count in refused],
+    )
+    # All of them have the same bounds.
+    durable = Spread(SHORT)
+    durable.counts = [sum(counts) for counts in zip(*(one.durable.counts for one in traffic), strict=True)]
+    durable.sum = sum(one.durable.sum for one in traffic)
+    page.histogram(
+        "nacre_message_durable_seconds", "Time from the arrival of a message until it is on disk.", [({}, durable)]
+    )
+
+
+def _add_agents(page: _Page, agents: Mapping[str, App]) -> None:
+    named = [({"agent": name}, app) for name, app in agents.items()]
+    page.gauge("nacre_actors", "Sessions that are loaded.", [(of, len(app.kernel)) for of, app in named])
+    page.gauge("nacre_turns_running", "Turns that are running.", [(of, app.work.running) for of, app in named])
+    page.histogram("nacre_turn_seconds", "Duration of turns.", [(of, app.work.turns) for of, app in named])
+    requests = [({**of, "model": model}, n) for of, app in named for model, n in app.work.requests.items()]
+    page.counter("nacre_model_requests_total", "Requests to a model.", requests)
+    errors = [
+        ({**of, "model": model, "error": error}, n)
+        for of, app in named
+        for (model, error), n in app.work.errors.items()
+    ]
+    page.counter("nacre_model_errors_total", "Requests that failed.", errors)
+    tokens = [
+        ({**of, "model": model, "direction": direction}, n)
+        for of, app in named
+        for direction, counted in (("in", app.work.tokens_in), ("out", app.work.tokens_out))
+        for model, n in counted.items()
+    ]
+    page.counter("nacre_model_tokens_total", "Tokens sent to a model and received from it.", tokens)
+
+
+class _Page:
+    """Families of samples, one line each."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def gauge(self, name: str, help: str, samples: Iterable[Sample], *, kind: str = "gauge") -> None:
+        self._begin(name, kind, help)
+        for labels, value in samples:
+            self._add(name, labels, value)
+
+    def counter(self, name: str, help: str, samples: Iterable[Sample]) -> None:
+        self.gauge(name, help, samples, kind="counter")
+
+    def histogram(self, name: str, help: str, samples: Iterable[tuple[Labels, Spread]]) -> None:
+        self._begin(name, "histogram", help)
+        for labels, spread in samples:
+            total = 0
+            for bound, count in zip((*map(_number, spread.bounds), "+Inf"), spread.counts, strict=True):
+                total += count
+                self._add(f"{name}_bucket", {**labels, "le": bound}, total)
+            self._add(f"{name}_sum", labels, spread.sum)
+            self._add(f"{name}_count", labels, total)
+
+    def _begin(self, name: str, kind: str, help: str) -> None:
+        self.lines.append(f"# HELP {name} {help}\n# TYPE {name} {kind}\n")
+
+    def _add(self, name: str, labels: Labels, value: float) -> None:
+        escapes = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
+        written = ",".join(f'{label}="{text.translate(escapes)}"' for label, text in labels.items())
+        self.lines.append(f"{name}{f'{{{written}}}' if written else ''} {_number(value)}\n")
+
+
+def _number(value: float) -> str:
+    return repr(value) if isinstance(value, int) else repr(float(value))

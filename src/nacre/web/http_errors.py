@@ -113,21 +113,21 @@ def fault_of(error: BaseException) -> Fault:
     if isinstance(error, Fault):
         return error
     if isinstance(error, HTTPException):
-        return _of_starlette(error)
+        # A route that does not exist, or not for that method.
+        kind = next((name for name, status in STATUSES.items() if status == error.status_code), "usage")
+        details = {"not_found": "there is nothing here", "method": "the method is not allowed here"}
+        return Fault(kind, details.get(kind, error.detail), headers=error.headers)
     if isinstance(error, ClientDisconnect):
         return Fault("usage", "the request ended before it was complete")
-    for kind in type(error).__mro__:
-        if kind in _KINDS:
-            return Fault(_KINDS[kind], str(error), headers=_patience(error))
+    # The server of a model may ask to wait.
+    wait = error.wait if isinstance(error, errors.RateLimited) else None
+    headers = {} if wait is None else {"retry-after": str(math.ceil(wait))}
+    for cls in type(error).__mro__:
+        if cls in _KINDS:
+            return Fault(_KINDS[cls], str(error), headers=headers)
     if isinstance(error, errors.NacreError):
         return Fault("failed", str(error))
     return Fault("failed", "an internal error occurred; the log of the server has the details")
-
-
-def _patience(error: BaseException) -> dict[str, str]:
-    """How long the server of a model asks to wait, if it does."""
-    wait = error.wait if isinstance(error, errors.RateLimited) else None
-    return {} if wait is None else {"retry-after": str(math.ceil(wait))}
 
 
 def response(fault: Fault, path: str) -> Response:
@@ -137,10 +137,3 @@ def response(fault: Fault, path: str) -> Response:
     else:
         body, media = msgspec.json.encode(fault.to_problem()), "application/problem+json"
     return Response(body, status_code=fault.status, headers=fault.headers, media_type=media)
-
-
-def _of_starlette(error: HTTPException) -> Fault:
-    """A route that does not exist, or not for that method."""
-    kind = next((name for name, status in STATUSES.items() if status == error.status_code), "usage")
-    detail = {"not_found": "there is nothing here", "method": "the method is not allowed here"}.get(kind, error.detail)
-    return Fault(kind, detail, headers=error.headers)

@@ -1,4 +1,4 @@
-"""Turns under way: they belong to their session, not to the client that began them."""
+"""Turns under way: they belong to their session, not to the client that began them, and end with its token."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Generic, TypeVar
 
 import anyio
 
 from nacre.agent.ports import Emit, Event
 from nacre.errors import Busy, Stopped
+from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.stats import Traffic
 
 T = TypeVar("T")
-MOST_WAITING = 64
+MAX_WAITING = 64
 CHANNEL = "http"
 """What this way in is called where channels are counted."""
+_LOOK = 0.5
+"""Seconds between two looks at the tokens, while anything is open that one of them was shown for."""
 
 
 class Running(Generic[T]):
@@ -27,21 +31,21 @@ class Running(Generic[T]):
         self._events: deque[Event] = deque()
         self._woken = anyio.Event()
         self._is_watched = True
-        self._is_over = False
+        self.is_over = False
         self._value: T | None = None
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
 
     async def run(self, work: Callable[[Emit], Awaitable[T]]) -> None:
-        """Do the work; what it raises is for whoever asks for the result."""
+        """Do the work; what it raises is for the caller that asks for the result."""
         try:
             self._value = await work(self._emit)
         except asyncio.CancelledError:
-            self._error = Stopped("the client closed the request")
+            self.error = Stopped("the client closed the request")
         except Exception as error:  # noqa: BLE001 - it is raised again where the result is asked for
-            self._error = error
+            self.error = error
         finally:
-            self._is_over = True
+            self.is_over = True
             self._woken.set()
 
     def leave(self, *, stop: bool) -> None:
@@ -56,7 +60,7 @@ class Running(Generic[T]):
         while True:
             while self._events:
                 yield self._events.popleft()
-            if self._is_over:
+            if self.is_over:
                 return
             if not await self.wait(silence):
                 yield None
@@ -64,10 +68,10 @@ class Running(Generic[T]):
     async def wait(self, seconds: float) -> bool:
         """Wait until something has happened; False if nothing has."""
         with anyio.move_on_after(seconds):
-            while not (self._events or self._is_over):
+            while not (self._events or self.is_over):
                 self._woken = anyio.Event()
                 await self._woken.wait()
-        return bool(self._events) or self._is_over
+        return bool(self._events) or self.is_over
 
     async def over(self) -> None:
         """Wait for its end, whatever that is."""
@@ -76,29 +80,9 @@ class Running(Generic[T]):
 
     def outcome(self) -> T:
         """What has come of work that is over; raises what it raised."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return self._value  # type: ignore[return-value] # it is over and has not failed
-
-    @property
-    def is_over(self) -> bool:
-        return self._is_over
-
-    @property
-    def has_failed(self) -> bool:
-        return self._error is not None
-
-    def count(self, traffic: Traffic) -> None:
-        """Count what came of it."""
-        match self._error:
-            case None:
-                traffic.answered[CHANNEL] += 1
-            case Busy():
-                traffic.refused[CHANNEL, "full"] += 1
-            case Stopped():
-                pass
-            case _:
-                traffic.failed[CHANNEL] += 1
 
     def _emit(self, event: Event) -> None:
         if self._is_watched:
@@ -115,15 +99,28 @@ class Turns:
         self.traffic = Traffic()
 
     def start(self, work: Callable[[Emit], Awaitable[T]]) -> Running[T]:
+        """Begin work, and count it and what comes of it."""
         self.traffic.accepted[CHANNEL] += 1
         running = Running[T]()
+
+        def count_outcome(_: object) -> None:
+            match running.error:
+                case None:
+                    self.traffic.answered[CHANNEL] += 1
+                case Busy():
+                    self.traffic.refused[CHANNEL, "full"] += 1
+                case Stopped():
+                    pass
+                case _:
+                    self.traffic.failed[CHANNEL] += 1
+
         running.task = asyncio.create_task(running.run(work))
         self._tasks.add(running.task)
         running.task.add_done_callback(self._tasks.discard)
-        running.task.add_done_callback(lambda _: running.count(self.traffic))
+        running.task.add_done_callback(count_outcome)
         return running
 
-    def beside(self, work: Coroutine[object, object, None]) -> None:
+    def start_unwatched(self, work: Coroutine[object, object, None]) -> None:
         """Do something that nobody waits for."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -133,8 +130,8 @@ class Turns:
     async def alone(self, key: str) -> AsyncIterator[None]:
         """Wait until nobody else is at a session; raises Busy if too many wait already."""
         line = self._lines.setdefault(key, _Line())
-        if line.waiting > MOST_WAITING:
-            raise Busy(f"session {key!r} has {MOST_WAITING} requests waiting; try again later")
+        if line.waiting > MAX_WAITING:
+            raise Busy(f"session {key!r} has {MAX_WAITING} requests waiting; try again later")
         line.waiting += 1
         try:
             async with line.lock:
@@ -151,3 +148,39 @@ class _Line:
     def __init__(self) -> None:
         self.lock = anyio.Lock()
         self.waiting = 0
+
+
+# ---- what ends when a token is revoked
+
+
+class Revocations:
+    """What is open, by the token that was shown for it; looks at the tokens only while there is something."""
+
+    def __init__(self, tokens: Tokens | None) -> None:
+        self._tokens = tokens
+        self._open: dict[int, tuple[str, str, Callable[[], None]]] = {}
+        self._numbers = count()
+        self._next: asyncio.TimerHandle | None = None
+
+    def add(self, token: str, digest: str, end: Callable[[], None]) -> Callable[[], None]:
+        """Call `end` when a token is revoked or replaced, unless what this returns was called before."""
+        number = next(self._numbers)
+        self._open[number] = (token, digest, end)
+        if self._next is None:
+            self._next = asyncio.get_running_loop().call_later(_LOOK, self._look)
+
+        def forget() -> None:
+            self._open.pop(number, None)
+
+        return forget
+
+    def _look(self) -> None:
+        self._next = None
+        for number, (token, digest, end) in list(self._open.items()):
+            found = self._tokens.get(token) if self._tokens is not None else None
+            is_valid = found is not None and found.digest == digest
+            # Ending one may have ended another.
+            if not is_valid and self._open.pop(number, None) is not None:
+                end()
+        if self._open:
+            self._next = asyncio.get_running_loop().call_later(_LOOK, self._look)

@@ -1,4 +1,4 @@
-"""The server: the application with its gate, and uvicorn inside the loop that is running."""
+"""The server: the application with its gate, one for each agent, and uvicorn inside the loop that is running."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nacre.config import MAIN, PROXIES, Settings
@@ -30,21 +31,21 @@ from nacre.errors import ConfigError
 from nacre.runtime import App
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.gateway.gateway import Gateway
-from nacre.web import caller, health
-from nacre.web.api import api_routes, openai_completions, openai_embeddings, openai_models, openai_responses
-from nacre.web.auth import LONGEST_HEAD, Gate, Keys, is_page, login_routes
+from nacre.web import health
+from nacre.web.api import api_routes, openai_completions, openai_models, openai_responses
+from nacre.web.auth import Keys, login_routes
+from nacre.web.caller import caller_of, guard_routes
 from nacre.web.compression import Compress
-from nacre.web.http_errors import fault_of, response
-from nacre.web.limits import DEFAULT, Limits
-from nacre.web.metrics import Parts
-from nacre.web.mounts import FOLDER, Several, Sites
+from nacre.web.gate import DEFAULT, MAX_HEAD, Gate, Limits, is_page
+from nacre.web.http_errors import Fault, fault_of, response
 from nacre.web.pages.layout import problem
-from nacre.web.record_watch import Changes
-from nacre.web.revocation import Revocations
-from nacre.web.running_turns import Turns
+from nacre.web.pages.urls import AGENTS
+from nacre.web.running_turns import Revocations, Turns
+from nacre.web.sse import Changes
 
 _PAGES = "nacre.web.pages.page_routes"
-_IDLE_PATIENCE = 15
+_SHARED = ("closing", "changes", "began", "parts", "check", "sites", "revocations", "settings", "limits")
+_IDLE_TIMEOUT = 15
 _GRACE = 8
 _BACKLOG = 1024
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -76,19 +77,25 @@ def application(  # noqa: PLR0913 - each is one thing that it has to show
     """
     agents = agents or {MAIN: app}
     keys, revocations = Keys(token, tokens), Revocations(tokens)
-
     settings = settings or (lambda: app.settings)
 
-    def proxies() -> Sequence[str]:
-        return settings().texts(PROXIES)
+    async def refuse(request: Request, error: Exception) -> Response:
+        fault = fault_of(error)
+        return problem(request, fault) if is_page(request.scope) else response(fault, request.url.path)
 
     gate = Middleware(
-        Gate, keys=keys, hosts=hosts, proxies=proxies, revocations=revocations, prefix=prefix, limits=limits
+        Gate,
+        keys=keys,
+        hosts=hosts,
+        proxies=lambda: settings().texts(PROXIES),
+        revocations=revocations,
+        prefix=prefix,
+        limits=limits,
     )
     made = Starlette(
-        routes=caller.guarded([*login_routes(keys), *_routes()]),
-        middleware=[gate, Middleware(Compress), Middleware(Several)],
-        exception_handlers={HTTPException: _refused},
+        routes=guard_routes([*login_routes(keys), *_routes()]),
+        middleware=[gate, Middleware(Compress), Middleware(_ChooseSite)],
+        exception_handlers={HTTPException: refuse},
     )
     made.router.redirect_slashes = False
     made.state.agent = app
@@ -99,7 +106,7 @@ def application(  # noqa: PLR0913 - each is one thing that it has to show
     made.state.closing = anyio.Event()
     made.state.changes = Changes(made.state.closing)
     made.state.began = time.time()
-    made.state.parts = Parts(
+    made.state.parts = health.Parts(
         agents=agents, gateways=gateways, missing=missing, http=made.state.turns.traffic, began=made.state.began
     )
     made.state.sites = Sites(made, agents)
@@ -114,7 +121,27 @@ async def serve(application: Starlette, *, host: str, port: int, ready: Callable
     caller's. Raises ConfigError if it cannot listen there.
     """
     sockets = listening(host, port)
-    server = _Server(_config(application), application.state.closing, lambda: ready(sockets[0].getsockname()[1]))
+    limits: Limits = application.state.limits
+    # Connections may have half of the files that may be open, for the store needs some too.
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = 2 * limits.connections if files == resource.RLIM_INFINITY else files
+    config = uvicorn.Config(
+        application,
+        http=partial(_Protocol, limits=limits),  # type: ignore[arg-type] # uvicorn only calls it
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=MAX_HEAD,
+        timeout_keep_alive=_IDLE_TIMEOUT,
+        timeout_graceful_shutdown=_GRACE,
+        limit_concurrency=min(limits.connections, files // 2),
+        # So many are accepted at once, before the first of them can be closed again.
+        backlog=min(_BACKLOG, files // 8),
+    )
+    server = _Server(config, application.state.closing, lambda: ready(sockets[0].getsockname()[1]))
     serving = asyncio.create_task(server.serve(sockets))
     try:
         await asyncio.shield(serving)
@@ -124,72 +151,78 @@ async def serve(application: Starlette, *, host: str, port: int, ready: Callable
             await serving
 
 
-def _config(application: Starlette) -> uvicorn.Config:
-    limits: Limits = application.state.limits
-    files = _most_files(limits.connections)
-    return uvicorn.Config(
-        application,
-        http=partial(_Protocol, limits=limits),  # type: ignore[arg-type] # uvicorn only calls it
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        h11_max_incomplete_event_size=LONGEST_HEAD,
-        timeout_keep_alive=_IDLE_PATIENCE,
-        timeout_graceful_shutdown=_GRACE,
-        limit_concurrency=min(limits.connections, files // 2),
-        # So many are accepted at once, before the first of them can be closed again.
-        backlog=min(_BACKLOG, files // 8),
-    )
-
-
-def _most_files(connections: int) -> int:
-    """How many files may be open; connections may have half of them, for the store needs some too."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2 * connections if files == resource.RLIM_INFINITY else files
-
-
 def check_prefix(prefix: str) -> None:
     """Raise ConfigError if a prefix would be mistaken for one of the server's own paths.
 
     A proxy may remove it from a path or leave it there, and what is below it must be known without asking.
     """
-    ours = {FOLDER.strip("/"), "logout", *(_first(route.path) for route in _routes() if isinstance(route, Route))}
-    if prefix and _first(prefix) in ours:
+
+    def first(path: str) -> str:
+        """The first part of a path, without what makes it a file's name."""
+        return path.split("/")[1].partition(".")[0]
+
+    ours = {AGENTS.strip("/"), "logout", *(first(route.path) for route in _routes() if isinstance(route, Route))}
+    if prefix and first(prefix) in ours:
         taken = ", ".join(sorted(ours - {""}))
         raise ConfigError(f"the prefix {prefix!r} begins like a path of nacre's own ({taken}); choose another")
 
 
-def _first(path: str) -> str:
-    """The first part of a path, without what makes it a file's name."""
-    return path.split("/")[1].partition(".")[0]
-
-
 def _routes() -> list[BaseRoute]:
+    """All routes; the pages where they are installed."""
+    pages: list[BaseRoute] = import_module(_PAGES).routes if find_spec(_PAGES) is not None else []
     return [
         *api_routes.routes,
         *openai_models.routes,
         *openai_completions.routes,
         *openai_responses.routes,
-        *openai_embeddings.routes,
         *health.routes,
-        *_pages(),
+        *pages,
     ]
 
 
-def _pages() -> list[BaseRoute]:
-    """The pages, where they are installed."""
-    if find_spec(_PAGES) is None:
-        return []
-    found: list[BaseRoute] = import_module(_PAGES).routes
-    return found
+class Sites:
+    """What the web knows of each agent: a `state` for each, of which only what is everybody's is shared."""
+
+    def __init__(self, main: Starlette, agents: Mapping[str, App]) -> None:
+        self._found = {MAIN: main}
+        self._agents = agents
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._agents)
+
+    def of(self, name: str) -> Starlette:
+        """The application of an agent as it runs now; raises Fault if there is none of that name."""
+        agent = self._agents.get(name)
+        if agent is None:
+            raise Fault("not_found", f"there is no agent {name!r:.100}; there are: {', '.join(self.names)}")
+        if name not in self._found:
+            main = self._found[MAIN]
+            site = self._found[name] = Starlette()
+            for shared in _SHARED:
+                setattr(site.state, shared, getattr(main.state, shared))
+            site.state.turns = Turns()
+            site.state.turns.traffic = main.state.turns.traffic
+        site = self._found[name]
+        site.state.agent = agent
+        return site
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    fault = fault_of(error)
-    return problem(request, fault) if is_page(request.scope) else response(fault, request.url.path)
+class _ChooseSite:
+    """Hands requests the application of the agent that they are for."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sites: Sites = scope["app"].state.sites
+        name, who = scope.get("root_path", "").removeprefix(AGENTS), caller_of(scope)
+        if who.agent:
+            # A guest talks to one agent, and need not know its name, nor that there are others.
+            if name not in {"", who.agent} or who.agent not in sites.names:
+                raise Fault("not_found", "there is nothing here")
+            name = who.agent
+        await self._app({**scope, "app": sites.of(name or MAIN)}, receive, send)
 
 
 def listening(host: str, port: int) -> list[socket.socket]:
@@ -245,23 +278,40 @@ class _Server(uvicorn.Server):
 class _Protocol(H11Protocol):
     """HTTP/1.1, with limits on the number of connections, and on the time that a client takes to write and to read."""
 
-    _hurry: asyncio.TimerHandle | None = None
-    _stalling: asyncio.TimerHandle | None = None
+    _head_timer: asyncio.TimerHandle | None = None
+    """Runs while all that the connection is kept for is a head, or the rest of a body that was answered already."""
+    _read_timer: asyncio.TimerHandle | None = None
+    """Runs while the client does not read as fast as it is written to."""
     _waits_since = 0.0
 
     def __init__(self, *args: Any, limits: Limits, **options: Any) -> None:
         super().__init__(*args, **options)
         self._limits = limits
-        # Addresses hold what people search for, and whoever sets up logging would have them written down.
+        # Addresses hold what people search for, and an owner who sets up logging would have them written down.
         self.access_log = False
         # uvicorn refuses requests once there are so many connections, and accepts more; here there are no more.
-        self._most, self.limit_concurrency = self.limit_concurrency or limits.connections, None
+        self._max, self.limit_concurrency = self.limit_concurrency or limits.connections, None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        """Wait for a request; if there are too many connections, close the one that has waited longest for its client.
+
+        So nobody keeps others out by opening many and saying nothing. If all are being answered, refuse this one.
+        """
         super().connection_made(transport)
         self._wait_for_head()
-        if len(self.connections) > self._most:
-            self._make_room()
+        if len(self.connections) <= self._max:
+            return
+        others = [one for one in self.connections if isinstance(one, _Protocol) and not one.transport.is_closing()]
+        if len(others) <= self._max:
+            return
+        others.remove(self)
+        waiting = [one for one in others if one._head_timer is not None]  # noqa: SLF001 - they are of this class
+        waiting = waiting or [one for one in others if one.conn.their_state is h11.SEND_BODY]
+        if waiting:
+            min(waiting, key=lambda one: one._waits_since).transport.abort()  # noqa: SLF001 - the same
+        else:
+            self.transport.write(_FULL)
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -269,13 +319,13 @@ class _Protocol(H11Protocol):
         except h11.LocalProtocolError:
             # Nonsense that follows an answer, and that uvicorn wants to answer once more.
             self.transport.close()
-        if not self._is_awaited():
-            self._unhurried()
-        elif self._hurry is None:
+        theirs, ours = self.conn.their_state, self.conn.our_state
+        if not (theirs is h11.IDLE or (theirs is h11.SEND_BODY and ours in {h11.DONE, h11.MUST_CLOSE})):
+            self._stop_waiting()
+        elif self._head_timer is None:
             self._wait_for_head()
 
     def pause_writing(self) -> None:
-        """Note that the client does not read as fast as it is written to."""
         super().pause_writing()
         self._watch_reader()
 
@@ -284,61 +334,36 @@ class _Protocol(H11Protocol):
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._unhurried()
+        self._stop_waiting()
         self._stop_watching()
         super().connection_lost(exc)
 
-    # ---- clients that say nothing
-
     def _wait_for_head(self) -> None:
         self._waits_since = self.loop.time()
-        self._hurry = self.loop.call_later(self._limits.head_timeout, self.transport.close)
+        self._head_timer = self.loop.call_later(self._limits.head_timeout, self.transport.close)
 
-    def _is_awaited(self) -> bool:
-        """Tell whether all that the line is kept for is a head, or the rest of a body that was answered already."""
-        theirs, ours = self.conn.their_state, self.conn.our_state
-        return theirs is h11.IDLE or (theirs is h11.SEND_BODY and ours in {h11.DONE, h11.MUST_CLOSE})
-
-    def _unhurried(self) -> None:
-        if self._hurry is not None:
-            self._hurry.cancel()
-            self._hurry = None
-
-    def _make_room(self) -> None:
-        """Close the connection that has waited longest for its client; if all are being answered, refuse this one.
-
-        So whoever opens many and says nothing keeps nobody else out.
-        """
-        others = [one for one in self.connections if isinstance(one, _Protocol) and not one.transport.is_closing()]
-        if len(others) <= self._most:
-            return
-        others.remove(self)
-        waiting = [one for one in others if one._hurry is not None]  # noqa: SLF001 - they are of this class
-        waiting = waiting or [one for one in others if one.conn.their_state is h11.SEND_BODY]
-        if waiting:
-            min(waiting, key=lambda one: one._waits_since).transport.abort()  # noqa: SLF001 - the same
-        else:
-            self.transport.write(_FULL)
-            self.transport.close()
-
-    # ---- clients that do not read
+    def _stop_waiting(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _watch_reader(self) -> None:
-        left = self.transport.get_write_buffer_size()
-        self._stalling = self.loop.call_later(self._limits.stall_timeout, self._check_reader, left)
+        """Drop a client that takes too little of what waits for it, and is in memory for as long as it likes."""
+        before = self.transport.get_write_buffer_size()
 
-    def _check_reader(self, before: int) -> None:
-        """Drop a client that took too little of what waits for it, which would be in memory for as long as it likes."""
-        least = self._limits.slowest_reader * self._limits.stall_timeout
-        if before - self.transport.get_write_buffer_size() >= least:
-            self._watch_reader()
-            return
-        # The system has a part of it too, and would keep that; so the connection is reset, not closed.
-        reset = struct.pack("ii", 1, 0)
-        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
-        self.transport.abort()
+        def check() -> None:
+            least = self._limits.slowest_reader * self._limits.stall_timeout
+            if before - self.transport.get_write_buffer_size() >= least:
+                self._watch_reader()
+                return
+            # The system has a part of it too, and would keep that; so the connection is reset, not closed.
+            reset = struct.pack("ii", 1, 0)
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            self.transport.abort()
+
+        self._read_timer = self.loop.call_later(self._limits.stall_timeout, check)
 
     def _stop_watching(self) -> None:
-        if self._stalling is not None:
-            self._stalling.cancel()
-            self._stalling = None
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None

@@ -1,9 +1,15 @@
-"""Server-sent events: a stream that ends when its client goes, and the records of a session as they come."""
+"""Server-sent events: a stream that ends when its client goes, and the records of a session as they come.
+
+New records are waited for, whichever process writes them, without looking again and again where the system reports
+changes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import aclosing, nullcontext, suppress
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager, nullcontext, suppress
 from typing import Any
 
 import anyio
@@ -15,11 +21,12 @@ from starlette.types import Receive, Scope, Send
 from nacre.entries import Entry
 from nacre.sessions import Sessions
 from nacre.web.api import queries, schemas
-from nacre.web.record_watch import Bell, Changes
 
-_STALLED = 60.0
-_PATIENCE = 10.0
+_STALL_TIMEOUT = 60.0
+_READ_TIMEOUT = 10.0
 _AT_ONCE = 64
+_LOOK_AGAIN = 0.2
+"""How often to look, in seconds, where no changes are reported."""
 
 BEAT = b": still here\n\n"
 
@@ -47,40 +54,40 @@ class EventStream(Response):
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
+        async def send_events() -> None:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            async with aclosing(self._events) as events:
+                async for piece in events:
+                    with anyio.move_on_after(_STALL_TIMEOUT) as waiting:
+                        await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    if waiting.cancelled_caught:
+                        return
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
-                await self._sent(send)
-                tasks.cancel_scope.cancel()
+            await stays(receive, send_events)
         finally:
             self._left()
-
-    async def _sent(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async with aclosing(self._events) as events:
-            async for piece in events:
-                with anyio.move_on_after(_STALLED) as waiting:
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
-                if waiting.cancelled_caught:
-                    return
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        continue
-    scope.cancel()
 
 
 async def stays(receive: Receive, wait: Callable[[], Awaitable[object]]) -> bool:
     """Wait for something while a client waits too; False if it goes first."""
+
+    async def cancel_when_gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            continue
+        tasks.cancel_scope.cancel()
+
     is_over = False
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
+        tasks.start_soon(cancel_when_gone)
         await wait()
         is_over = True
         tasks.cancel_scope.cancel()
     return is_over
+
+
+# ---- the records of a session
 
 
 async def records(
@@ -91,20 +98,37 @@ async def records(
     A number that the session does not have yet is of an earlier one under its key, and everything comes. The
     stream ends when the session is deleted, or the server closes.
     """
+
+    async def read_end() -> queries.End:
+        return await to_thread.run_sync(queries.end, sessions, key)
+
+    async def has_grown(bell: Bell) -> bool:
+        """Wait until there is something new, or the server closes; False if nothing has come for so long."""
+        until = anyio.current_time() + heartbeat
+        while anyio.current_time() < until:
+            await bell.wait(until - anyio.current_time())
+            if bell.is_over or await read_end() != last:
+                return True
+        return False
+
     with changes.of(sessions, key) if changes is not None else nullcontext() as bell:
-        last = await _end(sessions, key)
+        last = await read_end()
         source = _Source(sessions, key, last.generation, after if after <= last.n else 0)
         try:
             yield BEAT
             while last.n:
-                for entry in await source.behind(last):
-                    yield event(_item(entry), name=entry.kind, id=str(entry.n))
+                for entry in await source.read_to(last):
+                    ts = queries.rfc3339(entry.ts)
+                    record = schemas.Record(
+                        generation=entry.generation, n=entry.n, ts=ts, kind=entry.kind, data=entry.data
+                    )
+                    yield event(record, name=entry.kind, id=str(entry.n))
                 if source.at == last:
                     if bell is None or bell.is_over:
                         return
-                    if not await _has_grown(sessions, key, last, bell, heartbeat):
+                    if not await has_grown(bell):
                         yield BEAT
-                last = await _end(sessions, key)
+                last = await read_end()
             yield event({"key": key}, name="deleted")
         finally:
             source.close()
@@ -113,7 +137,7 @@ async def records(
 class _Source:
     """Where the records of a session come from; it is asked only for what is known to be there.
 
-    So no thread waits for what may never come, and none is left behind by a client that goes.
+    So no thread waits for what may never come, and none stays when a client goes.
     """
 
     def __init__(self, sessions: Sessions, key: str, generation: str, after: int) -> None:
@@ -122,7 +146,7 @@ class _Source:
         self.at = queries.End(generation, after)
         self._following = sessions.follow(key, after)
 
-    async def behind(self, last: queries.End) -> list[Entry]:
+    async def read_to(self, last: queries.End) -> list[Entry]:
         """Some of what is there up to the last record; none if it went away meanwhile."""
         if last.generation != self.at.generation:
             self.close()
@@ -130,9 +154,18 @@ class _Source:
             self._following = self._sessions.follow(self._key, 0)
         if last == self.at:
             return []
-        found: list[Entry] = []
-        with anyio.move_on_after(_PATIENCE):
-            found = await to_thread.run_sync(_taken, self._following, last.n, abandon_on_cancel=True)
+        following, found = self._following, list[Entry]()
+
+        def take() -> list[Entry]:
+            taken: list[Entry] = []
+            for entry in following:
+                taken.append(entry)
+                if entry.n >= last.n or len(taken) == _AT_ONCE:
+                    break
+            return taken
+
+        with anyio.move_on_after(_READ_TIMEOUT):
+            found = await to_thread.run_sync(take, abandon_on_cancel=True)
         if found:
             self.at = queries.End(found[-1].generation, found[-1].n)
         return found
@@ -143,30 +176,91 @@ class _Source:
             self._following.close()
 
 
-async def _end(sessions: Sessions, key: str) -> queries.End:
-    return await to_thread.run_sync(queries.end, sessions, key)
+# ---- waiting for what is written
 
 
-async def _has_grown(sessions: Sessions, key: str, last: queries.End, bell: Bell, seconds: float) -> bool:
-    """Wait until there is something new, or the server closes; False if nothing has come for so long."""
-    until = anyio.current_time() + seconds
-    while anyio.current_time() < until:
-        await bell.rung(until - anyio.current_time())
-        if bell.is_over or await _end(sessions, key) != last:
-            return True
-    return False
+class Bell:
+    """Rings when a session may have changed; one ring counts, however many were missed."""
+
+    def __init__(self, closing: anyio.Event, *, interval: float) -> None:
+        self._closing = closing
+        self._interval = interval
+        self._rang = anyio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """True when nobody should wait any more."""
+        return self._closing.is_set()
+
+    def ring(self) -> None:
+        self._rang.set()
+
+    async def wait(self, limit: float) -> None:
+        """Wait until it has rung since the last time, or all is over, or it is time to look anyway."""
+
+        async def cancel_when_closing() -> None:
+            await self._closing.wait()
+            tasks.cancel_scope.cancel()
+
+        with anyio.move_on_after(min(self._interval, limit)):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(cancel_when_closing)
+                await self._rang.wait()
+                tasks.cancel_scope.cancel()
+        self._rang = anyio.Event()
 
 
-def _taken(following: Generator[Entry, None, None], newest: int) -> list[Entry]:
-    """What is there, some at a time; the last of it is known to come."""
-    found: list[Entry] = []
-    for entry in following:
-        found.append(entry)
-        if entry.n >= newest or len(found) == _AT_ONCE:
-            break
-    return found
+class Changes:
+    """Reports changes in stores; each is watched while a caller waits, with one descriptor.
+
+    Where the system reports changes it looks every `look` seconds too: those made on other machines are not reported.
+    """
+
+    def __init__(self, closing: anyio.Event, *, look: float = 2.0) -> None:
+        self._look = look
+        self._closing = closing
+        self._watched: dict[str, _Store] = {}
+
+    @contextmanager
+    def of(self, sessions: Sessions, key: str) -> Iterator[Bell]:
+        """A bell for a session; what changes from now on rings it."""
+        location = sessions.location
+        store = self._watched.get(location) or self._watched.setdefault(location, _Store(sessions))
+        bell = Bell(self._closing, interval=self._look if store.reports else _LOOK_AGAIN)
+        name = store.watch.name(key)
+        bells = store.bells.setdefault(name, set())
+        bells.add(bell)
+        try:
+            yield bell
+        finally:
+            bells.discard(bell)
+            if not bells:
+                store.bells.pop(name, None)
+            if not store.bells and self._watched.pop(location, None) is not None:
+                store.close()
 
 
-def _item(entry: Entry) -> schemas.Record:
-    ts = queries.rfc3339(entry.ts)
-    return schemas.Record(generation=entry.generation, n=entry.n, ts=ts, kind=entry.kind, data=entry.data)
+class _Store:
+    """A store, and those who wait for changes in it, by what its watch calls their session."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self.bells: dict[str, set[Bell]] = {}
+        self.watch = sessions.watch()
+        self.reports = self.watch.fd >= 0
+        self._loop = asyncio.get_running_loop()
+        if self.reports:
+            os.set_blocking(self.watch.fd, False)
+            self._loop.add_reader(self.watch.fd, self.ring)
+
+    def close(self) -> None:
+        if self.reports:
+            self._loop.remove_reader(self.watch.fd)
+        self.watch.close()
+
+    def ring(self) -> None:
+        names = self.watch.changed()
+        # An empty name: too much has changed to be reported, and it may be anything.
+        chosen = self.bells if "" in names else names & self.bells.keys()
+        for name in chosen:
+            for bell in self.bells[name]:
+                bell.ring()

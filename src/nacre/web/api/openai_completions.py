@@ -17,14 +17,14 @@ from starlette.routing import Route
 from nacre.agent.model_request import Terms, with_terms
 from nacre.agent.ports import Called, Form, Text, Thought, Usage
 from nacre.runtime.structured_output import check_schema
-from nacre.web.api.api_routes import decoded, json_body, limits, respond
-from nacre.web.api.openai_messages import SYSTEM, calls_of, message_of, narrowed, specs_of, text_of
+from nacre.web.api.api_routes import decode_body, limits, respond
+from nacre.web.api.openai_messages import SYSTEM, calls_of, choose_specs, message_of, specs_of, text_of
 from nacre.web.api.openai_models import choose_agent
 from nacre.web.api.openai_requests import Answer, Asked, finish_of, work
 from nacre.web.api.openai_schemas import Chat, ChosenTool, JsonObjectFormat, JsonSchemaFormat, OfferedTools
+from nacre.web.api.retries import is_retry, request_id
 from nacre.web.caller import Caller, agent, begin, check_user, session_for
 from nacre.web.http_errors import Fault, fault_of
-from nacre.web.retries import checked_id, is_retry
 from nacre.web.running_turns import Running
 from nacre.web.sse import BEAT, event
 
@@ -33,7 +33,7 @@ _FINISHES = {"stop": "stop", "calls": "tool_calls", "length": "length"}
 
 async def chat(request: Request) -> Response:
     """Answer; a turn of a session continues when its client disconnects, anything else is stopped."""
-    wanted = decoded(await json_body(request), Chat)
+    wanted = await decode_body(request, Chat)
     choose_agent(request, wanted.model)
     _check(wanted)
     session = wanted.session_id or request.headers.get("x-session-id", "")
@@ -41,12 +41,12 @@ async def chat(request: Request) -> Response:
     who, key = session_for(request, session=session, user=wanted.user or "")
     app = agent(request, who)
     # A client may send a very long history, and nobody else is to wait for its being read.
-    asked = await to_thread.run_sync(_understood, wanted, request.headers, who, key)
+    asked = await to_thread.run_sync(_parse, wanted, request.headers, who, key)
     if asked.terms.form is not None:
         await check_schema(asked.terms.form.schema)
     running = begin(request, work(app, request.app.state.turns, asked), key=key, who=who)
     frame = _Frame(wanted, app.provider.model)
-    stream = _streamed(running, frame, limits(request).heartbeat) if wanted.stream else None
+    stream = _stream(running, frame, limits(request).heartbeat) if wanted.stream else None
     response = await respond(request, running, stream=stream, whole=frame.whole, is_kept=bool(key))
     if key:
         response.headers["x-session-key"] = quote(key, safe=":")
@@ -78,13 +78,22 @@ def _check(wanted: Chat) -> None:
         raise Fault("usage", reason, param="web_search_options")
 
 
-def _understood(wanted: Chat, headers: Headers, who: Caller, key: str) -> Asked:
+def _parse(wanted: Chat, headers: Headers, who: Caller, key: str) -> Asked:
     messages = [message_of(one, param=f"messages[{at}]") for at, one in enumerate(wanted.messages)]
     spoken = [one for one in messages if one.role not in SYSTEM]
-    is_offered, must_call, names = _choice(wanted)
+    # Whether the model may call a tool, whether it must, and which, None for any.
+    names: list[str] | None = None
+    match wanted.tool_choice:
+        case ChosenTool(function=chosen):
+            is_offered, must_call, names = True, True, [chosen.name]
+        case OfferedTools(allowed_tools=offer):
+            is_offered, must_call = True, offer.mode == "required"
+            names = [tool.function.name for tool in offer.tools]
+        case word:
+            is_offered, must_call = word != "none", word == "required"
     tools = None
     if wanted.tools:
-        found = narrowed(specs_of(tool.function for tool in wanted.tools), names)
+        found = choose_specs(specs_of(tool.function for tool in wanted.tools), names)
         tools = found if is_offered else []
     elif wanted.messages[-1].role == "tool":
         # Its client has tools, and offers none now: it is not for the agent to go on with them.
@@ -94,11 +103,20 @@ def _understood(wanted: Chat, headers: Headers, who: Caller, key: str) -> Asked:
     if not spoken or (spoken[-1].role != "user" and (tools is None or spoken[-1].role != "tool")):
         reason = "the last message must be a user's message or a tool's result: it is the one that is answered"
         raise Fault("usage", reason, param="messages")
-    terms = Terms(form=_form(wanted))
+    # The form that an answer is to have; None if it may have any.
+    form = None
+    match wanted.response_format:
+        case JsonObjectFormat():
+            form = Form(schema={"type": "object"})
+        case JsonSchemaFormat(json_schema=given):
+            form = Form(name=given.name, schema=given.schema or {}, strict=bool(given.strict))
+        case _:
+            pass
+    terms = Terms(form=form)
     return Asked(
         key=key,
         nowhere=who.key() if who.is_guest else "",
-        id=checked_id(headers),
+        id=request_id(headers),
         is_retry=is_retry(headers),
         system="\n\n".join(text_of(one, between="\n") or "" for one in messages if one.role in SYSTEM),
         messages=with_terms(spoken, terms),
@@ -108,28 +126,6 @@ def _understood(wanted: Chat, headers: Headers, who: Caller, key: str) -> Asked:
         sender=wanted.user or "api",
         terms=terms,
     )
-
-
-def _choice(wanted: Chat) -> tuple[bool, bool, list[str] | None]:
-    """Whether the model may call a tool, whether it must, and which, None for any."""
-    match wanted.tool_choice:
-        case ChosenTool(function=chosen):
-            return True, True, [chosen.name]
-        case OfferedTools(allowed_tools=offer):
-            return True, offer.mode == "required", [tool.function.name for tool in offer.tools]
-        case word:
-            return word != "none", word == "required", None
-
-
-def _form(wanted: Chat) -> Form | None:
-    """The form that an answer is to have; None if it may have any."""
-    match wanted.response_format:
-        case JsonObjectFormat():
-            return Form(schema={"type": "object"})
-        case JsonSchemaFormat(json_schema=given):
-            return Form(name=given.name, schema=given.schema or {}, strict=bool(given.strict))
-        case _:
-            return None
 
 
 # ---- how it is answered
@@ -177,7 +173,7 @@ class _Frame:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
 
 
-async def _streamed(running: Running[Answer], frame: _Frame, heartbeat: float) -> AsyncGenerator[bytes, None]:
+async def _stream(running: Running[Answer], frame: _Frame, heartbeat: float) -> AsyncGenerator[bytes, None]:
     """The answer piece by piece; of what the agent does meanwhile, a client without its tools sees nothing."""
     said, is_apart = False, False
     yield frame.piece({"role": "assistant", "content": ""})

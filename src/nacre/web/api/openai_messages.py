@@ -12,7 +12,7 @@ from nacre.agent.ports import Spec
 from nacre.entries import Message, ToolCall, encode_message
 from nacre.errors import InvalidMessage
 from nacre.providers.wire import image_data, image_url
-from nacre.web.api.openai_schemas import Call, ChatMessage, Function
+from nacre.web.api.openai_schemas import ChatMessage, Function
 from nacre.web.http_errors import Fault
 
 SYSTEM = ("system", "developer")
@@ -38,12 +38,23 @@ def message_of(given: ChatMessage, *, param: str) -> Message:
         raise Fault("usage", "a result needs the tool_call_id of its call", param=f"{param}.tool_call_id")
     if isinstance(content, list):
         content = [_part(part, given.role, param=f"{param}.content[{at}]") for at, part in enumerate(content)]
+    calls: list[ToolCall] = []
+    for call in given.tool_calls or ():
+        # Arguments are an object, if their text is one.
+        arguments = call.function.arguments
+        if isinstance(arguments, str):
+            try:
+                found = msgspec.json.decode(arguments or "{}")
+            except (msgspec.DecodeError, RecursionError):
+                found = arguments
+            arguments = found if isinstance(found, dict) else arguments
+        calls.append(ToolCall(id=call.id, name=call.function.name, arguments=arguments))
     message = Message(
         role=given.role,
         content=content,
         name=given.name,
         tool_call_id=given.tool_call_id,
-        tool_calls=tuple(map(_call, given.tool_calls or ())),
+        tool_calls=tuple(calls),
     )
     try:
         encode_message(message)
@@ -53,7 +64,7 @@ def message_of(given: ChatMessage, *, param: str) -> Message:
 
 
 def _part(part: dict[str, Any], role: str, *, param: str) -> dict[str, Any]:
-    """A part of a content as it is stored; raises Fault for sound, files and whatever else no model here is shown."""
+    """A part of a content as it is stored; raises Fault for sound, files and all else that no model here is shown."""
     match part:
         case {"type": "text", "text": str(text)}:
             return {"type": "text", "text": text}
@@ -84,18 +95,6 @@ def check_image(part: dict[str, Any], *, param: str) -> None:
         raise Fault("usage", "the image is empty", param=param)
 
 
-def _call(given: Call) -> ToolCall:
-    """A call; its arguments are an object, if their text is one."""
-    name, arguments = given.function.name, given.function.arguments
-    if isinstance(arguments, str):
-        try:
-            found = msgspec.json.decode(arguments or "{}")
-        except (msgspec.DecodeError, RecursionError):
-            found = arguments
-        arguments = found if isinstance(found, dict) else arguments
-    return ToolCall(id=given.id, name=name, arguments=arguments)
-
-
 def specs_of(functions: Iterable[Function]) -> list[Spec]:
     """The tools of a client; raises Fault if two have the same name, for a call could not say which it means."""
     specs: dict[str, Spec] = {}
@@ -107,7 +106,7 @@ def specs_of(functions: Iterable[Function]) -> list[Spec]:
     return list(specs.values())
 
 
-def narrowed(specs: Sequence[Spec], names: Sequence[str] | None) -> list[Spec]:
+def choose_specs(specs: Sequence[Spec], names: Sequence[str] | None) -> list[Spec]:
     """The tools with these names, or all; raises Fault for a name that no tool has."""
     if names is None:
         return list(specs)
@@ -129,11 +128,8 @@ def text_of(message: Message, *, between: str = "") -> str | None:
 
 
 def calls_of(message: Message) -> list[dict[str, Any]]:
-    return [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _written(call.arguments)}}
-        for call in message.tool_calls
-    ]
-
-
-def _written(arguments: Any) -> str:
-    return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    calls = []
+    for call in message.tool_calls:
+        text = call.arguments if isinstance(call.arguments, str) else msgspec.json.encode(call.arguments).decode()
+        calls.append({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": text}})
+    return calls

@@ -20,7 +20,7 @@ from nacre.agent.loop import run_turn
 from nacre.agent.model_request import NONE as NO_TERMS
 from nacre.agent.model_request import TERMS, Material, Terms, fit, terms_of, with_terms
 from nacre.agent.ports import Context, Emit, Entry, Event, Notice, Provider, Reply, Spec, Text, Turn, Usage
-from nacre.entries import AppendRecord, Message
+from nacre.entries import AppendRecord, Message, Snapshot
 from nacre.errors import Conflict, InvalidAnswer
 from nacre.history.message_text import text_of
 from nacre.history.pairing import paired
@@ -29,8 +29,8 @@ from nacre.history.window import Window, window
 from nacre.runtime import App
 from nacre.runtime.titles import first_title
 from nacre.web.api import queries
+from nacre.web.api.retries import answer_known, answer_to, is_waiting, newest
 from nacre.web.http_errors import Fault
-from nacre.web.retries import answer_known, answer_to, is_waiting
 from nacre.web.running_turns import Turns
 
 RESPONSE = "response"
@@ -75,7 +75,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 def finish_of(message: Message) -> Finish:
-    """Why an answer ends, by what is stored with it: so it is told the same way at once, in a stream, and again."""
+    """Why an answer ends, by what is stored with it: so it is the same at once, in a stream, and again."""
     if "stopped" in message.extra:
         return "length"
     return "calls" if message.tool_calls else "stop"
@@ -83,45 +83,43 @@ def finish_of(message: Message) -> Finish:
 
 def work(app: App, turns: Turns, asked: Asked) -> Callable[[Emit], Awaitable[Answer]]:
     """What answers a request, once it is begun."""
+    has_tools = asked.tools is not None
+
+    def look_up() -> tuple[Snapshot, Message | None]:
+        """The session as it is, and what was answered if this was said before."""
+        if not (asked.id or asked.is_retry or has_tools) and len(asked.messages) == 1:
+            # New words after an answer, as most are: nothing else has to be read.
+            now = app.sessions.snapshot(asked.key, last=1)
+            if not now.messages or is_final(now.messages[-1]):
+                return now, None
+        now = newest(app.sessions, asked.key)
+        known = answer_to(now, id=asked.id, content=asked.messages[-1].content, has_tools=has_tools)
+        return now, known or answer_known(now, asked.messages, is_retry=asked.is_retry, has_tools=has_tools)
 
     async def answer(emit: Emit) -> Answer:
         if not asked.key:
-            return await (_by_agent if asked.tools is None else _by_model)(app, asked, emit)
+            return await (_by_model if has_tools else _by_agent)(app, asked, emit)
         async with turns.alone(asked.key):
-            stand, known = await to_thread.run_sync(_known, app, asked)
+            now, known = await to_thread.run_sync(look_up)
             if known is not None:
                 return Answer(message=known, usage=Usage())
             if asked.seed:
                 await _store(app, asked.key, asked.seed, id=f"{asked.id}:before")
-                stand = await to_thread.run_sync(queries.stand, app.sessions, asked.key)
-            in_session = _by_agent_in_session if asked.tools is None else _by_model_in_session
-            return await in_session(app, asked, stand, emit)
+                now = await to_thread.run_sync(newest, app.sessions, asked.key)
+            return await (_by_model_in_session if has_tools else _by_agent_in_session)(app, asked, now, emit)
 
     return answer
-
-
-def _known(app: App, asked: Asked) -> tuple[queries.Stand, Message | None]:
-    """Where the session stands, and what was answered if this was said before."""
-    has_tools = asked.tools is not None
-    if not (asked.id or asked.is_retry or has_tools) and len(asked.messages) == 1:
-        # New words behind an answer, as most are: nothing else has to be read.
-        stand = queries.stand(app.sessions, asked.key, last=1)
-        if not stand.messages or is_final(stand.messages[-1]):
-            return stand, None
-    stand = queries.stand(app.sessions, asked.key)
-    known = answer_to(stand, id=asked.id, content=asked.messages[-1].content, has_tools=has_tools)
-    return stand, known or answer_known(stand, asked.messages, is_retry=asked.is_retry, has_tools=has_tools)
 
 
 # ---- the agent
 
 
-async def _by_agent_in_session(app: App, asked: Asked, stand: queries.Stand, emit: Emit) -> Answer:
+async def _by_agent_in_session(app: App, asked: Asked, now: Snapshot, emit: Emit) -> Answer:
     """The agent, in a session: it gets the newest words only, and has the rest itself."""
     words = asked.messages[-1]
     # The same words in another form are new: the turn that waits would answer in the form that it was begun with.
-    is_same = bool(asked.id) or terms_of(stand.messages) == asked.terms
-    if is_same and is_waiting(stand, id=asked.id, words=words):
+    is_same = bool(asked.id) or terms_of(now.messages) == asked.terms
+    if is_same and is_waiting(now, id=asked.id, words=words):
         answer = await app.kernel.resume(asked.key, emit=emit)
     else:
         extra = {name: words.extra[name] for name in _KEPT if name in words.extra}
@@ -138,7 +136,7 @@ async def _by_agent_in_session(app: App, asked: Asked, stand: queries.Stand, emi
         raise Fault(
             "conflict", "the message was added to a turn that another client started; its answer is in the session"
         )
-    usage = await to_thread.run_sync(queries.used_between, app.sessions, asked.key, stand.n)
+    usage = await to_thread.run_sync(queries.usage_between, app.sessions, asked.key, now.n)
     return Answer(message=answer, usage=usage)
 
 
@@ -179,7 +177,7 @@ async def _by_agent(app: App, asked: Asked, emit: Emit) -> Answer:
         steps=who.steps,
     )
     answer = await run_turn(turn)
-    return Answer(message=answer, usage=queries.added(notes))
+    return Answer(message=answer, usage=queries.add_up(notes))
 
 
 # ---- the model alone
@@ -192,16 +190,20 @@ async def _by_model(app: App, asked: Asked, emit: Emit) -> Answer:
     return Answer(message=reply.message, usage=reply.usage or Usage())
 
 
-async def _by_model_in_session(app: App, asked: Asked, stand: queries.Stand, emit: Emit) -> Answer:
+async def _by_model_in_session(app: App, asked: Asked, now: Snapshot, emit: Emit) -> Answer:
     """The model alone, with what the session holds: the newest words and results are stored first, then the answer."""
     who = app.agent_for(asked.key)
-    new, waiting = _since_answer(asked.messages), _since_answer(stand.messages)
-    _check_results(new, stand.messages)
+
+    def gists(messages: Sequence[Message]) -> list[tuple[Any, ...]]:
+        return [(one.role, one.content, one.tool_call_id) for one in messages]
+
+    new, waiting = _since_answer(asked.messages), _since_answer(now.messages)
+    _check_results(new, now.messages)
     hold = app.sessions.hold(asked.key)
     await to_thread.run_sync(hold.take)
     try:
-        if [_gist(one) for one in new] != [_gist(one) for one in waiting]:
-            known = await _hear(app, asked, stand, [*new[:-1], _with_id(new[-1], asked.id)])
+        if gists(new) != gists(waiting):
+            known = await _store_new(app, asked, now, new)
             if known is not None:
                 return Answer(message=known, usage=Usage())
         shown = await to_thread.run_sync(app.window, asked.key)
@@ -221,8 +223,15 @@ async def _ask(provider: Provider, asked: Asked, messages: Sequence[Message], em
     """
     tools = asked.tools or []
     context = Context(system=asked.system, messages=messages, tools=tools)
+
+    def finish(reply: Reply) -> Reply:
+        """A reply with not more calls than the client takes, which says if it was cut off."""
+        calls = reply.message.tool_calls[:1] if asked.one_call else reply.message.tool_calls
+        cut = {"stopped": "length"} if reply.finish == "length" else {}
+        return replace(reply, message=replace(reply.message, tool_calls=calls, extra={**reply.message.extra, **cut}))
+
     if not asked.must_call:
-        return _finished(await provider.complete(context, emit=emit), asked)
+        return finish(await provider.complete(context, emit=emit))
 
     def hear(event: Event) -> None:
         if not isinstance(event, Text):
@@ -235,24 +244,14 @@ async def _ask(provider: Provider, asked: Asked, messages: Sequence[Message], em
         if attempt:
             emit(Notice("the answer has no call, which was asked for; asking again"))
         reply = await provider.complete(context, emit=hear)
-        used = _added(used, reply.usage)
+        if reply.usage is not None:
+            used = queries.add_up([to_builtins(used), to_builtins(reply.usage)])
         if reply.message.tool_calls or reply.finish == "length":
-            return _finished(replace(reply, usage=used if reply.usage is not None else None), asked)
+            return finish(replace(reply, usage=used if reply.usage is not None else None))
         again = Message(role="user", content=how)
         said = replace(reply.message, content=reply.message.content or "(nothing)")
         context = replace(context, messages=(*context.messages, said, again))
     raise InvalidAnswer(f"the model was asked {_CALL_ATTEMPTS} times to call a tool, and gave text instead")
-
-
-def _finished(reply: Reply, asked: Asked) -> Reply:
-    """A reply with not more calls than the client takes, which says if it was cut off."""
-    calls = reply.message.tool_calls[:1] if asked.one_call else reply.message.tool_calls
-    cut = {"stopped": "length"} if reply.finish == "length" else {}
-    return replace(reply, message=replace(reply.message, tool_calls=calls, extra={**reply.message.extra, **cut}))
-
-
-def _added(before: Usage, more: Usage | None) -> Usage:
-    return before if more is None else queries.added([to_builtins(before), to_builtins(more)])
 
 
 def _check_results(new: Sequence[Message], before: Sequence[Message]) -> None:
@@ -262,22 +261,21 @@ def _check_results(new: Sequence[Message], before: Sequence[Message]) -> None:
         raise Fault("usage", f"there is a result of the call {alien[0]!r:.100}, but no such call before it")
 
 
-def _with_id(words: Message, id: str) -> Message:
-    """Words with the client's own name for them, by which they are known when they come again."""
-    return replace(words, extra={**words.extra, "origin": {"id": id}}) if id else words
-
-
-async def _hear(app: App, asked: Asked, stand: queries.Stand, new: Sequence[Message]) -> Message | None:
+async def _store_new(app: App, asked: Asked, now: Snapshot, new: Sequence[Message]) -> Message | None:
     """Store what is new, unless it came before; what it was answered with then, None if it waits for it."""
+    words = new[-1]
+    if asked.id:
+        # The client's own name for its words, by which they are known when they come again.
+        words = replace(words, extra={**words.extra, "origin": {"id": asked.id}})
     try:
-        number = await _store(app, asked.key, new, id=asked.id)
+        number = await _store(app, asked.key, [*new[:-1], words], id=asked.id)
     except Conflict:
         if not asked.id or not app.sessions.exists(asked.key):
             raise
     else:
-        if not asked.id or number > stand.n:
+        if not asked.id or number > now.n:
             return None
-    known = partial(answer_before, words=new[-1], id=asked.id, ends=lambda one: one.role == "assistant")
+    known = partial(answer_before, words=words, id=asked.id, ends=lambda one: one.role == "assistant")
     return await to_thread.run_sync(app.sessions.read, asked.key, known)
 
 
@@ -291,7 +289,3 @@ def _since_answer(messages: Sequence[Message]) -> list[Message]:
     """What came since the model last spoke."""
     at = max((place for place, one in enumerate(messages) if one.role == "assistant"), default=-1)
     return list(messages[at + 1 :])
-
-
-def _gist(message: Message) -> tuple[Any, ...]:
-    return message.role, message.content, message.tool_call_id

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from nacre.agent.ports import Called, Event, Form, Text, Thought, Usage
+from nacre.agent.ports import Called, Event, Form, Text, Thought
 from nacre.entries import Message
 from nacre.web.api.openai_messages import calls_of, text_of
 from nacre.web.api.openai_requests import Answer, finish_of
@@ -26,8 +26,9 @@ def text_config(form: Form | None) -> dict[str, Any]:
     return {"format": {"type": "json_schema", "name": form.name, "schema": form.schema, "strict": form.strict}}
 
 
-def ended(document: ResponseDocument, answer: Answer, output: list[dict[str, Any]]) -> ResponseDocument:
-    is_cut = finish_of(answer.message) == "length"
+def end(document: ResponseDocument, answer: Answer, output: list[dict[str, Any]]) -> ResponseDocument:
+    """A document that has its answer."""
+    is_cut, usage = finish_of(answer.message) == "length", answer.usage
     return replace(
         document,
         # A session may have a model of its own.
@@ -35,17 +36,13 @@ def ended(document: ResponseDocument, answer: Answer, output: list[dict[str, Any
         status="incomplete" if is_cut else "completed",
         incomplete_details={"reason": "max_output_tokens"} if is_cut else None,
         output=output,
-        usage=_cost(answer.usage),
-    )
-
-
-def _cost(usage: Usage) -> ResponseCost:
-    return ResponseCost(
-        input_tokens=usage.prompt,
-        input_tokens_details={"cached_tokens": usage.cached, "cache_write_tokens": 0},
-        output_tokens=usage.completion,
-        output_tokens_details={"reasoning_tokens": 0},
-        total_tokens=usage.prompt + usage.completion,
+        usage=ResponseCost(
+            input_tokens=usage.prompt,
+            input_tokens_details={"cached_tokens": usage.cached, "cache_write_tokens": 0},
+            output_tokens=usage.completion,
+            output_tokens_details={"reasoning_tokens": 0},
+            total_tokens=usage.prompt + usage.completion,
+        ),
     )
 
 
@@ -77,13 +74,12 @@ def _words(kind: Kind, text: str) -> dict[str, Any]:
 
 
 def _call(call: Mapping[str, Any], id: str, at: int) -> dict[str, Any]:
-    told = call["function"]
     return {
         "id": f"fc_{id[5:]}{at}",
         "type": "function_call",
         "call_id": call["id"],
-        "name": told["name"],
-        "arguments": told["arguments"],
+        "name": call["function"]["name"],
+        "arguments": call["function"]["arguments"],
         "status": "completed",
     }
 
@@ -109,34 +105,32 @@ class Frame:
         )
 
     def whole(self, answer: Answer) -> ResponseDocument:
-        return ended(self.begun, answer, items_of(self.begun.id, answer.message))
-
-    def failed(self, error: Exception) -> ResponseDocument:
-        fault = fault_of(error)
-        code = "rate_limit_exceeded" if fault.kind == "rate_limited" else "server_error"
-        return replace(self.begun, status="failed", error={"code": code, "message": fault.detail})
+        return end(self.begun, answer, items_of(self.begun.id, answer.message))
 
 
-async def streamed(running: Running[Answer], frame: Frame, heartbeat: float) -> AsyncGenerator[bytes, None]:
+async def stream(running: Running[Answer], frame: Frame, heartbeat: float) -> AsyncGenerator[bytes, None]:
     """The answer as it comes; words before a tool of the agent's are an item of their own."""
-    stream = _Stream(frame.begun.id)
-    yield stream.send("response.created", response=frame.begun)
-    yield stream.send("response.in_progress", response=frame.begun)
+    sent = _Stream(frame.begun.id)
+    yield sent.send("response.created", response=frame.begun)
+    yield sent.send("response.in_progress", response=frame.begun)
     async for happened in running.events(silence=heartbeat):
         if happened is None:
             yield BEAT
             continue
-        for piece in stream.take(happened):
+        for piece in sent.take(happened):
             yield piece
     try:
         answer = running.outcome()
     except Exception as error:  # noqa: BLE001 - the status is sent; what went wrong is an event now
-        yield stream.send("response.failed", response=frame.failed(error))
+        fault = fault_of(error)
+        code = "rate_limit_exceeded" if fault.kind == "rate_limited" else "server_error"
+        failed = replace(frame.begun, status="failed", error={"code": code, "message": fault.detail})
+        yield sent.send("response.failed", response=failed)
         return
-    for piece in stream.end(answer):
+    for piece in sent.end(answer):
         yield piece
-    whole = ended(frame.begun, answer, stream.output)
-    yield stream.send(f"response.{whole.status}", response=whole)
+    whole = end(frame.begun, answer, sent.output)
+    yield sent.send(f"response.{whole.status}", response=whole)
 
 
 class _Stream:

@@ -1,7 +1,7 @@
 """OpenAI's responses: each answers a message of a session, and its id leads back to both.
 
 An id holds the name of the session and the message's own: `resp_`, base64url of the session and the user as JSON, and
-16 hex digits. It is read in the name of whoever asks, so that it never leads to a session of somebody else.
+16 hex digits. It is read in the name of the caller, so that it never leads to a session of somebody else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from nacre.agent.model_request import Terms, terms_of, with_terms
-from nacre.agent.ports import Form
+from nacre.agent.ports import Form, Spec
 from nacre.entries import Message, Stored, View, time_of
 from nacre.entries import message_of as stored_message
 from nacre.history.replies import id_of, is_final
@@ -31,11 +31,11 @@ from nacre.runtime import App
 from nacre.runtime.structured_output import check_schema
 from nacre.sessions import Sessions
 from nacre.web.api import queries
-from nacre.web.api.api_routes import answered, at_rest, decoded, invalid, json_body, limits, respond
-from nacre.web.api.openai_messages import SYSTEM, message_of, narrowed, specs_of, text_of
+from nacre.web.api.api_routes import at_rest, decode_body, invalid, json_response, limits, respond
+from nacre.web.api.openai_messages import SYSTEM, choose_specs, message_of, specs_of, text_of
 from nacre.web.api.openai_models import choose_agent
 from nacre.web.api.openai_requests import RESPONSE, Answer, Asked, work
-from nacre.web.api.openai_response_items import Frame, ended, items_of, streamed, text_config
+from nacre.web.api.openai_response_items import Frame, end, items_of, stream, text_config
 from nacre.web.api.openai_schemas import (
     ChatMessage,
     ChosenFunction,
@@ -47,9 +47,9 @@ from nacre.web.api.openai_schemas import (
     ResponseDeleted,
     ResponseDocument,
 )
+from nacre.web.api.retries import is_retry, request_id
 from nacre.web.caller import Caller, agent, begin, check_user, session_for
 from nacre.web.http_errors import Fault
-from nacre.web.retries import checked_id, is_retry
 
 _ID = re.compile(r"resp_([A-Za-z0-9_-]+)([0-9a-f]{16})")
 _LOGPROBS = "message.output_text.logprobs"
@@ -92,33 +92,40 @@ class Found(NamedTuple):
 
 async def create(request: Request) -> Response:
     """Answer; a response that is stored continues when its client disconnects, any other is stopped."""
-    wanted = decoded(await json_body(request), Respond)
+    wanted = await decode_body(request, Respond)
     choose_agent(request, wanted.model)
     _check(wanted)
-    form = _form(wanted)
+    form = None
+    match wanted.text.format if wanted.text is not None else None:
+        case JsonObjectFormat():
+            form = Form(schema={"type": "object"})
+        case FlatJsonSchemaFormat(name=schema_name, schema=schema, strict=strict):
+            form = Form(name=schema_name, schema=schema, strict=bool(strict))
+        case _:
+            pass
     if form is not None:
         await check_schema(form.schema)
     # A client may send a very long history, and nobody else is to wait for its being read.
-    name, who, asked = await to_thread.run_sync(_understood, wanted, form, request)
+    name, who, asked = await to_thread.run_sync(_parse, wanted, form, request)
     app = agent(request, who)
     running = begin(request, work(app, request.app.state.turns, asked), key=asked.key, who=who)
     frame = Frame(name.id, app.provider.model, wanted, form=form, is_stored=bool(asked.key))
-    stream = streamed(running, frame, limits(request).heartbeat) if wanted.stream else None
-    return await respond(request, running, stream=stream, whole=frame.whole, is_kept=bool(asked.key))
+    events = stream(running, frame, limits(request).heartbeat) if wanted.stream else None
+    return await respond(request, running, stream=events, whole=frame.whole, is_kept=bool(asked.key))
 
 
 async def read(request: Request) -> Response:
     """A stored response; one whose turn is under way, or was cut short, is in progress."""
     if request.query_params.get("stream", "false") != "false":
         raise Fault("usage", "a stored response is given whole: leave stream out", param="stream")
-    name = _name_in(request)
+    name = _parse_id(request.path_params["id"])
     who, key = session_for(request, session=name.session, user=name.user)
-    return answered(await to_thread.run_sync(_stored_response, agent(request, who), key, name))
+    return json_response(await to_thread.run_sync(_stored_response, agent(request, who), key, name))
 
 
 async def delete(request: Request) -> Response:
     """Erase the session that a response is in, with all that was said there."""
-    name = _name_in(request)
+    name = _parse_id(request.path_params["id"])
     who, key = session_for(request, session=name.session, user=name.user)
 
     def erase(sessions: Sessions, key: str) -> None:
@@ -126,7 +133,7 @@ async def delete(request: Request) -> Response:
         queries.erase(sessions, key)
 
     await at_rest(agent(request, who), key, erase)
-    return answered(ResponseDeleted(id=name.id))
+    return json_response(ResponseDeleted(id=name.id))
 
 
 routes = [
@@ -159,19 +166,9 @@ def _check(wanted: Respond) -> None:
         raise Fault("usage", reason, param="session_id")
 
 
-def _form(wanted: Respond) -> Form | None:
-    match wanted.text.format if wanted.text is not None else None:
-        case JsonObjectFormat():
-            return Form(schema={"type": "object"})
-        case FlatJsonSchemaFormat(name=name, schema=schema, strict=strict):
-            return Form(name=name, schema=schema, strict=bool(strict))
-        case _:
-            return None
-
-
-def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[Name, Caller, Asked]:
+def _parse(wanted: Respond, form: Form | None, request: Request) -> tuple[Name, Caller, Asked]:
     """The request in the words of completions: who answers, in which session, and after what."""
-    spoken = _spoken(wanted.input)
+    spoken = _parse_input(wanted.input)
     instructions = "\n\n".join(
         part for part in (wanted.instructions, *(text_of(one) for one in spoken if one.role in SYSTEM)) if part
     )
@@ -180,11 +177,8 @@ def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[N
         reason = "the last item must be a user's message or a function's result: it is the one answered"
         raise Fault("usage", reason, param="input")
     is_bare = bool(wanted.tools) or messages[-1].role == "tool"
-    is_offered, must_call, names = _choice(wanted)
-    specs = narrowed(specs_of(_function(tool, at) for at, tool in enumerate(wanted.tools or ())), names)
-    if must_call and not specs:
-        raise Fault("usage", "tool_choice asks for a call, and there are no tools", param="tool_choice")
-    place = _placed(wanted, messages, request)
+    specs, must_call = _parse_tools(wanted)
+    place = _choose_place(wanted, messages, request)
     # Without a session, and to the model alone, instructions are system text; in a session they go with the words.
     terms = Terms(form=form, instructions=instructions if place.key and not is_bare else "")
     echo = Echo(
@@ -207,7 +201,7 @@ def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[N
         is_retry=is_retry(request.headers),
         system=instructions,
         messages=[*place.before, *messages[cut:]],
-        tools=(specs if is_offered else []) if is_bare else None,
+        tools=specs if is_bare else None,
         must_call=must_call,
         one_call=wanted.parallel_tool_calls is False,
         sender=wanted.user or "api",
@@ -217,29 +211,32 @@ def _understood(wanted: Respond, form: Form | None, request: Request) -> tuple[N
     return place.name, place.who, asked
 
 
-def _choice(wanted: Respond) -> tuple[bool, bool, list[str] | None]:
-    """Whether the model may call a function, whether it must, and which, None for any."""
+def _parse_tools(wanted: Respond) -> tuple[list[Spec], bool]:
+    """The functions that the model may call, and whether it must; raises Fault for tools of other kinds."""
+    functions: list[Function] = []
+    for at, tool in enumerate(wanted.tools or ()):
+        if (kind := tool.get("type")) != "function":
+            reason = f"tools of type {kind!r:.100} do not run here; there are functions, which the client runs"
+            raise Fault("usage", reason, param=f"tools[{at}].type")
+        try:
+            functions.append(msgspec.convert(tool, Function))
+        except msgspec.ValidationError as error:
+            raise invalid(error, "a function", under=f"tools[{at}]") from error
+    is_offered, names = True, None
     match wanted.tool_choice:
         case ChosenFunction(name=name):
-            return True, True, [name]
+            must_call, names = True, [name]
         case OfferedFunctions(mode=mode, tools=tools):
-            return True, mode == "required", [tool.name for tool in tools]
+            must_call, names = mode == "required", [tool.name for tool in tools]
         case word:
-            return word != "none", word == "required", None
+            is_offered, must_call = word != "none", word == "required"
+    specs = choose_specs(specs_of(functions), names)
+    if must_call and not specs:
+        raise Fault("usage", "tool_choice asks for a call, and there are no tools", param="tool_choice")
+    return specs if is_offered else [], must_call
 
 
-def _function(tool: Mapping[str, Any], at: int) -> Function:
-    """A function of the client's; raises Fault for anything else, which would have to run here."""
-    if (kind := tool.get("type")) != "function":
-        reason = f"tools of type {kind!r:.100} do not run here; there are functions, which the client runs"
-        raise Fault("usage", reason, param=f"tools[{at}].type")
-    try:
-        return msgspec.convert(tool, Function)
-    except msgspec.ValidationError as error:
-        raise invalid(error, "a function", under=f"tools[{at}]") from error
-
-
-def _spoken(given: str | Sequence[Mapping[str, Any]]) -> list[Message]:
+def _parse_input(given: str | Sequence[Mapping[str, Any]]) -> list[Message]:
     """The items of an input as messages; calls that follow each other are one message's."""
     if isinstance(given, str):
         return [Message(role="user", content=given)]
@@ -290,22 +287,20 @@ def _content(given: Any, param: str) -> Any:
     """The content of an item; text alone is text."""
     if not isinstance(given, list):
         return given
-    parts = [_part(part, f"{param}[{at}]") for at, part in enumerate(given)]
+    parts: list[dict[str, Any]] = []
+    for at, part in enumerate(given):
+        match part:
+            case {"type": kind, "text": str(text)} if kind in _TEXTS:
+                parts.append({"type": "text", "text": text})
+            case {"type": "refusal", "refusal": str(text)}:
+                parts.append({"type": "text", "text": text})
+            case {"type": "input_image", "image_url": str(url)}:
+                parts.append({"type": "image_url", "image_url": {"url": url}})
+            case _:
+                kind = part.get("type") if isinstance(part, dict) else part
+                reason = f"a part of type {kind!r:.100} cannot be shown; there are input_text and input_image"
+                raise Fault("usage", reason, param=f"{param}[{at}]")
     return parts[0]["text"] if len(parts) == 1 and "text" in parts[0] else parts
-
-
-def _part(part: Any, param: str) -> dict[str, Any]:
-    match part:
-        case {"type": kind, "text": str(text)} if kind in _TEXTS:
-            return {"type": "text", "text": text}
-        case {"type": "refusal", "refusal": str(text)}:
-            return {"type": "text", "text": text}
-        case {"type": "input_image", "image_url": str(url)}:
-            return {"type": "image_url", "image_url": {"url": url}}
-        case _:
-            kind = part.get("type") if isinstance(part, dict) else part
-            reason = f"a part of type {kind!r:.100} cannot be shown; there are input_text and input_image"
-            raise Fault("usage", reason, param=param)
 
 
 # ---- where it is said
@@ -320,9 +315,9 @@ class _Place(NamedTuple):
     before: Sequence[Message] = ()
 
 
-def _placed(wanted: Respond, messages: Sequence[Message], request: Request) -> _Place:
+def _choose_place(wanted: Respond, messages: Sequence[Message], request: Request) -> _Place:
     """Find or choose the session; one that has gone on since the previous response is forked there."""
-    given = checked_id(request.headers)
+    given = request_id(request.headers)
     check_user(request, wanted.user)
     user, mine = wanted.user or "", _derived(given, "message") or secrets.token_hex(8)
     if wanted.previous_response_id is None:
@@ -332,7 +327,7 @@ def _placed(wanted: Respond, messages: Sequence[Message], request: Request) -> _
         name = Name(session, user, mine)
         who, key = session_for(request, session=session, user=user)
         return _Place(name, who, "" if wanted.store is False else key)
-    before = _parsed(wanted.previous_response_id)
+    before = _parse_id(wanted.previous_response_id)
     if user and before.user != user:
         raise _no_such(before)
     who, key = session_for(request, session=before.session, user=before.user)
@@ -347,8 +342,11 @@ def _placed(wanted: Respond, messages: Sequence[Message], request: Request) -> _
         return _Place(name, who, "", sessions.get_history(key))
     if found.is_last:
         return _Place(name, who, key)
-    next_id, next_words = _next(sessions, key, found.answer)
-    if next_id == mine or (next_id and is_retry(request.headers) and next_words == messages[-1].content):
+    # The message that came after the answer may be this one, sent again.
+    uid, n = found.answer.generation, found.answer.n
+    later = [one.message for one in sessions.transcript(key) if one.generation == uid and one.n > n]
+    next_id, content = next(((id, one.content) for one in later if (id := id_of(one))), ("", None))
+    if next_id == mine or (next_id and is_retry(request.headers) and content == messages[-1].content):
         return _Place(name._replace(message=next_id), who, key)
     session = _derived(given, "fork") or secrets.token_hex(12)
     _, branch = session_for(request, session=session, user=before.user)
@@ -364,13 +362,7 @@ def _derived(id: str, use: str) -> str:
     return hashlib.blake2b(id.encode(), digest_size=8 if use == "message" else 12, person=use.encode()).hexdigest()
 
 
-def _next(sessions: Sessions, key: str, answer: Stored) -> tuple[str, object]:
-    """Name and content of the message that came behind an answer, which may be this one, sent again."""
-    behind = (one for one in sessions.transcript(key) if one.generation == answer.generation and one.n > answer.n)
-    return next(((id_of(one.message) or "", one.message.content) for one in behind if id_of(one.message)), ("", None))
-
-
-def _parsed(id: str) -> Name:
+def _parse_id(id: str) -> Name:
     """What an id says; raises Fault for one that is none of ours."""
     found = _ID.fullmatch(id)
     try:
@@ -383,45 +375,38 @@ def _parsed(id: str) -> Name:
     return Name(session, user, found[2])
 
 
-def _name_in(request: Request) -> Name:
-    return _parsed(request.path_params["id"])
-
-
 def _no_such(name: Name) -> Fault:
     return Fault("not_found", f"there is no response {name.id!r:.200}")
 
 
 def _found(sessions: Sessions, key: str, name: Name) -> Found:
     """The message of a response and its answer; raises Fault if there is none."""
+
+    def since(newest_first: Iterator[Stored]) -> Found | None:
+        """Read from the end of a session up to the message."""
+        later: list[Stored] = []
+        for words in newest_first:
+            if id_of(words.message) != name.message or RESPONSE not in words.message.extra:
+                later.append(words)
+                continue
+            is_bare = _echo(words.message).is_bare
+            same = (one for one in reversed(later) if one.generation == words.generation)
+            ends = (one for one in same if is_final(one.message) or (is_bare and one.message.role == "assistant"))
+            answer = next(ends, None)
+            return Found(words, answer, is_last=answer is not None and answer is later[0])
+        return None
+
+    def get(view: View) -> Found | None:
+        records = (record for record in view.back(view.n) if record.t == "msg")
+        return since(
+            Stored(generation=view.uid, n=one.n, ts=time_of(one), message=stored_message(one, view)) for one in records
+        )
+
     # Most often it is among the newest; one that compaction moved out, or that was archived, is looked for everywhere.
-    found = sessions.read(key, lambda view: _since(_newest_first(view), name))
-    found = found or _since(reversed(sessions.transcript(key)), name)
+    found = sessions.read(key, get) or since(reversed(sessions.transcript(key)))
     if found is None:
         raise _no_such(name)
     return found
-
-
-def _newest_first(view: View) -> Iterator[Stored]:
-    """The messages at hand, newest first."""
-    for record in view.back(view.n):
-        if record.t == "msg":
-            message = stored_message(record, view)
-            yield Stored(generation=view.uid, n=record.n, ts=time_of(record), message=message)
-
-
-def _since(newest_first: Iterator[Stored], name: Name) -> Found | None:
-    """What a response is, read from the end of a session up to the message that it answers."""
-    behind: list[Stored] = []
-    for words in newest_first:
-        if id_of(words.message) != name.message or RESPONSE not in words.message.extra:
-            behind.append(words)
-            continue
-        is_bare = _echo(words.message).is_bare
-        same = (one for one in reversed(behind) if one.generation == words.generation)
-        ends = (one for one in same if is_final(one.message) or (is_bare and one.message.role == "assistant"))
-        answer = next(ends, None)
-        return Found(words, answer, is_last=answer is not None and answer is behind[0])
-    return None
 
 
 def _echo(message: Message) -> Echo:
@@ -446,5 +431,5 @@ def _stored_response(app: App, key: str, name: Name) -> ResponseDocument:
     if answer is None:
         return document
     said = answer.message
-    usage = queries.used_between(app.sessions, key, words.n, answer.n)
-    return ended(document, Answer(message=said, usage=usage), items_of(name.id, said))
+    usage = queries.usage_between(app.sessions, key, words.n, answer.n)
+    return end(document, Answer(message=said, usage=usage), items_of(name.id, said))

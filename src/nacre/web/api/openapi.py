@@ -184,107 +184,16 @@ OPERATIONS = (
 )
 
 
-@cache
-def document(base: str = "") -> bytes:
-    """The document, as JSON; `base` is the path on the host that all paths are below."""
-    return msgspec.json.encode(
-        {
-            "openapi": "3.1.0",
-            "servers": [{"url": base or "/"}],
-            "info": {"title": "nacre", "version": nacre.__version__, "summary": "Durable sessions for AI agents"},
-            "security": [{"token": []}, {"cookie": []}],
-            "paths": _paths(),
-            "components": {
-                "schemas": _schemas(),
-                "securitySchemes": {
-                    "token": {"type": "http", "scheme": "bearer"},
-                    "cookie": {"type": "apiKey", "in": "cookie", "name": "nacre", "description": "set by POST /login"},
-                },
-            },
-        }
-    )
-
-
-def _schemas() -> dict[str, Any]:
-    used = [kind for one in OPERATIONS for kind in (one.body, one.answer) if kind is not None]
-    _, found = msgspec.json.schema_components({*used, Problem, openai_schemas.OpenAIError}, ref_template=_REF)
-    return dict(sorted(found.items()))
-
-
-def _paths() -> dict[str, Any]:
-    paths: dict[str, Any] = {}
-    for one in OPERATIONS:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
-    return paths
-
-
-def _operation(one: Operation) -> dict[str, Any]:
-    found: dict[str, Any] = {"operationId": one.id, "summary": one.summary}
-    parameters = [*_path_parameters(one), *_query_parameters(one.query), *map(_header, one.headers)]
-    if parameters:
-        found["parameters"] = parameters
-    if one.body is not None:
-        found["requestBody"] = {"required": True, "content": _json(one.body)}
-    if one.is_public:
-        found["security"] = []
-    return {**found, "responses": _responses(one)}
-
-
-def _responses(one: Operation) -> dict[str, Any]:
-    content = {
-        **(_json(one.answer) if one.answer is not None else {}),
-        **({one.text: {"schema": {"type": "string"}}} if one.text else {}),
-        **(_STREAM if one.streams else {}),
-    }
-    problem = {"description": "The error", "content": _fault(one)}
-    faults = {str(status): problem for status in sorted(set(STATUSES.values()))}
-    found = {str(one.status): {"description": one.summary, "content": content}, **faults}
-    if one.answer is schemas.Readiness:
-        found["503"] = found["200"]
-    return found
-
-
-def _fault(one: Operation) -> dict[str, Any]:
-    if one.path.startswith(OPENAI_PREFIX):
-        return _json(openai_schemas.OpenAIError)
-    return _json(Problem, "application/problem+json")
-
-
 _EVENT = {
     "type": "object",
     "description": "One event of the stream; its data is JSON",
     "properties": {"id": {"type": "string"}, "event": {"type": "string"}, "data": {"type": "string"}},
     "required": ["event", "data"],
 }
-_STREAM = {"text/event-stream": {"schema": _EVENT}}
-
-
-def _json(kind: type[Struct], media: str = "application/json") -> dict[str, Any]:
-    return {media: {"schema": {"$ref": _REF.format(name=kind.__name__)}}}
-
-
-def _path_parameters(one: Operation) -> list[dict[str, Any]]:
-    name = one.path.partition("{")[2].partition("}")[0]
-    return [_parameter(name, "path", _PLACES[name][0], required=True, description=_PLACES[name][1])] if name else []
-
-
 _PLACES: dict[str, tuple[dict[str, Any], str]] = {
     "key": (msgspec.json.schema(schemas.Key), "The session's key, as one segment: a slash in it is written %2F"),
     "id": ({"type": "string", "minLength": 1}, "The name of the model or the id of the response"),
 }
-
-
-def _query_parameters(kind: type[Struct] | None) -> list[dict[str, Any]]:
-    if kind is None:
-        return []
-    _, found = msgspec.json.schema_components([kind], ref_template=_REF)
-    schema = found[kind.__name__]
-    required = schema.get("required", [])
-    return [_parameter(name, "query", of, required=name in required) for name, of in schema["properties"].items()]
-
-
-def _header(name: str) -> dict[str, Any]:
-    return _parameter(name, "header", _HEADERS[name], required=False)
 
 
 _HEADERS: dict[str, dict[str, Any]] = {
@@ -295,5 +204,73 @@ _HEADERS: dict[str, dict[str, Any]] = {
 }
 
 
-def _parameter(name: str, place: str, schema: dict[str, Any], *, required: bool, **more: str) -> dict[str, Any]:
-    return {"name": name, "in": place, "required": required, "schema": schema, **more}
+@cache
+def document(base: str = "") -> bytes:
+    """The document, as JSON; `base` is the path on the host that all paths are below."""
+    used = [kind for one in OPERATIONS for kind in (one.body, one.answer) if kind is not None]
+    _, found = msgspec.json.schema_components({*used, Problem, openai_schemas.OpenAIError}, ref_template=_REF)
+    paths: dict[str, Any] = {}
+    for one in OPERATIONS:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "servers": [{"url": base or "/"}],
+            "info": {"title": "nacre", "version": nacre.__version__, "summary": "Durable sessions for AI agents"},
+            "security": [{"token": []}, {"cookie": []}],
+            "paths": paths,
+            "components": {
+                "schemas": dict(sorted(found.items())),
+                "securitySchemes": {
+                    "token": {"type": "http", "scheme": "bearer"},
+                    "cookie": {"type": "apiKey", "in": "cookie", "name": "nacre", "description": "set by POST /login"},
+                },
+            },
+        }
+    )
+
+
+def _operation(one: Operation) -> dict[str, Any]:
+    found: dict[str, Any] = {"operationId": one.id, "summary": one.summary}
+    if parameters := _parameters(one):
+        found["parameters"] = parameters
+    if one.body is not None:
+        found["requestBody"] = {"required": True, "content": _json(one.body)}
+    if one.is_public:
+        found["security"] = []
+    content = {
+        **(_json(one.answer) if one.answer is not None else {}),
+        **({one.text: {"schema": {"type": "string"}}} if one.text else {}),
+        **({"text/event-stream": {"schema": _EVENT}} if one.streams else {}),
+    }
+    is_openai = one.path.startswith(OPENAI_PREFIX)
+    fault = _json(openai_schemas.OpenAIError) if is_openai else _json(Problem, "application/problem+json")
+    responses = {
+        str(one.status): {"description": one.summary, "content": content},
+        **{str(status): {"description": "The error", "content": fault} for status in sorted(set(STATUSES.values()))},
+    }
+    if one.answer is schemas.Readiness:
+        responses["503"] = responses["200"]
+    return {**found, "responses": responses}
+
+
+def _parameters(one: Operation) -> list[dict[str, Any]]:
+    """What an operation takes in its path, its query and its headers."""
+
+    def parameter(name: str, place: str, schema: Any, *, required: bool = False, **more: str) -> dict[str, Any]:
+        return {"name": name, "in": place, "required": required, "schema": schema, **more}
+
+    found = []
+    if name := one.path.partition("{")[2].partition("}")[0]:
+        schema, description = _PLACES[name]
+        found.append(parameter(name, "path", schema, required=True, description=description))
+    if one.query is not None:
+        _, components = msgspec.json.schema_components([one.query], ref_template=_REF)
+        query = components[one.query.__name__]
+        required = query.get("required", [])
+        found += [parameter(name, "query", of, required=name in required) for name, of in query["properties"].items()]
+    return [*found, *(parameter(name, "header", _HEADERS[name]) for name in one.headers)]
+
+
+def _json(kind: type[Struct], media: str = "application/json") -> dict[str, Any]:
+    return {media: {"schema": {"$ref": _REF.format(name=kind.__name__)}}}

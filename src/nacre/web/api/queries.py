@@ -8,16 +8,12 @@ from datetime import UTC, datetime
 from itertools import dropwhile, islice, takewhile
 from typing import NamedTuple, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from nacre.agent.ports import Usage
 from nacre.entries import (
-    Hit,
     Losses,
-    Message,
     Record,
-    SessionInfo,
     SetMeta,
     View,
     message_of,
@@ -36,8 +32,6 @@ from nacre.web.api import schemas
 from nacre.web.http_errors import Fault
 
 T = TypeVar("T")
-AT_HAND = 256
-
 _SORTS: dict[str, Order] = {
     "updated": "updated",
     "created": "created",
@@ -45,19 +39,6 @@ _SORTS: dict[str, Order] = {
     "messages": "messages",
     "key": "key",
 }
-
-
-class Stand(Struct, frozen=True, kw_only=True):
-    """Where a session stands: its last record, how many messages are live, and the newest of them."""
-
-    n: int = 0
-    live: int = 0
-    messages: Sequence[Message] = ()
-
-
-def stand(sessions: Sessions, key: str, *, last: int = AT_HAND) -> Stand:
-    now = sessions.snapshot(key, last=last)
-    return Stand(n=now.n, live=now.live, messages=now.messages)
 
 
 class End(NamedTuple):
@@ -72,17 +53,17 @@ def end(sessions: Sessions, key: str) -> End:
     return sessions.read(key, lambda view: End(view.uid, view.n)) or End()
 
 
-def used_between(sessions: Sessions, key: str, after: int, until: int | None = None) -> Usage:
-    """What was used for an answer: by the records behind a message, up to the one that is stored with the answer."""
+def usage_between(sessions: Sessions, key: str, after: int, until: int | None = None) -> Usage:
+    """What was used for an answer: by the records after a message, up to the one that is stored with the answer."""
 
     def get(view: View) -> list[Record]:
         newest_first = takewhile(lambda one: one.n > after, view.back(view.n))
         return [one for one in newest_first if one.t == "use" and (until is None or one.n <= until + 1)]
 
-    return added(record.data for record in sessions.read(key, get) or ())
+    return add_up(record.data for record in sessions.read(key, get) or ())
 
 
-def added(notes: Iterator[object] | Sequence[object]) -> Usage:
+def add_up(notes: Iterator[object] | Sequence[object]) -> Usage:
     """The sum of what `use` records of our own say."""
     found = [note for note in notes if isinstance(note, dict)]
     return Usage(
@@ -95,7 +76,7 @@ def added(notes: Iterator[object] | Sequence[object]) -> Usage:
 # ---- lists
 
 
-def listed(sessions: Sessions, query: schemas.ListQuery) -> schemas.SessionList:
+def list_sessions(sessions: Sessions, query: schemas.ListQuery) -> schemas.SessionList:
     """A page of the list."""
     order, is_reverse = _SORTS[query.sort], query.order == "reverse"
     if query.cursor:
@@ -117,11 +98,28 @@ def listed(sessions: Sessions, query: schemas.ListQuery) -> schemas.SessionList:
         total=page.total,
         has_more=page.cursor is not None,
         next_cursor=page.cursor,
-        items=[_session(info, aside.get(info.key)) for info in page.items],
+        items=[
+            schemas.Session(
+                key=info.key,
+                title=info.title,
+                messages=info.messages,
+                created=rfc3339(info.created),
+                updated=rfc3339(info.updated),
+                bytes=info.bytes,
+                archived=info.archived,
+                pinned=info.pinned,
+                tags=list(info.tags),
+                cwd=info.cwd,
+                role=info.role,
+                model=info.model,
+                quarantine=_aside(aside.get(info.key)),
+            )
+            for info in page.items
+        ],
     )
 
 
-def found(
+def search(
     sessions: Sessions, query: schemas.SearchQuery, *, is_installed: Callable[[], bool] = minilm.is_installed
 ) -> schemas.FoundList:
     """What a search finds."""
@@ -129,41 +127,17 @@ def found(
         raise Fault("unsupported", "these sessions are in memory and have no search index")
     if query.meaning and not is_installed():
         raise Fault("unsupported", "embeddings are not installed: run `nacre setup embeddings`, or leave out meaning")
-    items = [_found(hit) for hit in sessions.search(query.q, limit=query.limit, meaning=query.meaning)]
+    items = [
+        schemas.Found(
+            key=hit.key, generation=hit.generation, n=hit.n, ts=rfc3339(hit.ts), role=hit.role, snippet=hit.snippet
+        )
+        for hit in sessions.search(query.q, limit=query.limit, meaning=query.meaning)
+    ]
     return schemas.FoundList(count=len(items), total=len(items), has_more=False, next_cursor=None, items=items)
-
-
-def _session(info: SessionInfo, aside: Notice | None) -> schemas.Session:
-    return schemas.Session(
-        key=info.key,
-        title=info.title,
-        messages=info.messages,
-        created=rfc3339(info.created),
-        updated=rfc3339(info.updated),
-        bytes=info.bytes,
-        archived=info.archived,
-        pinned=info.pinned,
-        tags=list(info.tags),
-        cwd=info.cwd,
-        role=info.role,
-        model=info.model,
-        quarantine=_aside(aside),
-    )
 
 
 def _aside(notice: Notice | None) -> schemas.Aside | None:
     return None if notice is None else schemas.Aside(**asdict(notice))
-
-
-def _unreadable(key: str, losses: Losses) -> schemas.Unreadable | None:
-    notice = unreadable(key, losses)
-    return None if notice is None else schemas.Unreadable(**asdict(notice))
-
-
-def _found(hit: Hit) -> schemas.Found:
-    return schemas.Found(
-        key=hit.key, generation=hit.generation, n=hit.n, ts=rfc3339(hit.ts), role=hit.role, snippet=hit.snippet
-    )
 
 
 # ---- one session
@@ -178,77 +152,90 @@ def transcript(sessions: Sessions, key: str, wanted: Wanted) -> Transcript:
 
     found = sessions.read_generations(key, get)
     shown = next((shown for _, shown in found if shown is not None), None)
-    return replace(existing_in(sessions, shown, key), generations=[uid for uid, _ in found])
+    return replace(require_in(sessions, shown, key), generations=[uid for uid, _ in found])
 
 
 def read(sessions: Sessions, key: str, query: schemas.ReadQuery) -> schemas.Conversation:
     """A page of a session; raises SessionNotFound, and Fault for a cursor that leads nowhere."""
-    if query.scope == "live":
-        found = sessions.read(key, lambda view: (_head(view, query), *_live_page(view, query)))
-        head, items, total, has_more, losses = existing_in(sessions, found, key)
-    else:
-        lives = sessions.read_generations(key, lambda view: (_head(view, query), *_said(view)))
-        head, *_ = existing_in(sessions, lives[-1] if lives else None, key)
-        said = [item for _, items, _ in lives for item in items]
-        end = _end(said, query.cursor)
-        start = max(0, end - query.limit)
-        items, total, has_more = said[start:end], len(said), start > 0
-        losses = sum((losses for *_, losses in lives), Losses())
+    page = _read_live(sessions, key, query) if query.scope == "live" else _read_whole(sessions, key, query)
+    notice = unreadable(page.head.key, page.losses)
     return replace(
-        head,
-        quarantine=_aside(notices(sessions.quarantine(head.key)).get(head.key)),
-        unreadable=_unreadable(head.key, losses),
-        count=len(items),
-        total=total,
-        has_more=has_more,
-        next_cursor=f"{items[0].generation}/{items[0].n}" if has_more else None,
-        items=items,
+        page.head,
+        quarantine=_aside(notices(sessions.quarantine(page.head.key)).get(page.head.key)),
+        unreadable=None if notice is None else schemas.Unreadable(**asdict(notice)),
+        count=len(page.items),
+        total=page.total,
+        has_more=page.has_more,
+        next_cursor=f"{page.items[0].generation}/{page.items[0].n}" if page.has_more else None,
+        items=page.items,
     )
+
+
+class _Page(NamedTuple):
+    head: schemas.Conversation
+    items: list[schemas.Item]
+    total: int
+    has_more: bool
+    losses: Losses
+
+
+def _read_live(sessions: Sessions, key: str, query: schemas.ReadQuery) -> _Page:
+    """The newest messages of the history, or those before a cursor."""
+
+    def get(view: View) -> _Page:
+        uid, before = _place(query.cursor)
+        if query.cursor and uid != view.uid:
+            raise _lost(query.cursor)
+        older = dropwhile(lambda record: bool(before) and record.n >= before, session_state.chain(view, view.state))
+        records = list(islice(older, query.limit + 1))
+        items = [_item(view, record, is_live=True) for record in reversed(records[: query.limit])]
+        has_more = len(records) > query.limit
+        return _Page(_head(view, query), items, session_state.count(view), has_more, view.losses)
+
+    return require_in(sessions, sessions.read(key, get), key)
+
+
+def _read_whole(sessions: Sessions, key: str, query: schemas.ReadQuery) -> _Page:
+    """The newest messages of all generations, or those before a cursor; of an earlier one nothing is live."""
+
+    def get(view: View) -> tuple[schemas.Conversation, list[schemas.Item], Losses]:
+        head = _head(view, query)
+        numbers = {record.n for record in session_state.chain(view, view.state)} if view.is_newest else set()
+        items = [_item(view, record, is_live=record.n in numbers) for record in view.all() if record.t == "msg"]
+        return head, items, view.losses
+
+    lives = sessions.read_generations(key, get)
+    head, *_ = require_in(sessions, lives[-1] if lives else None, key)
+    every = [item for _, items, _ in lives for item in items]
+    place, end = _place(query.cursor), len(every)
+    if query.cursor:
+        end = next((at for at, item in enumerate(every) if (item.generation, item.n) == place), -1)
+        if end < 0:
+            raise _lost(query.cursor)
+    start = max(0, end - query.limit)
+    return _Page(head, every[start:end], len(every), start > 0, sum((losses for *_, losses in lives), Losses()))
 
 
 def _head(view: View, query: schemas.ReadQuery) -> schemas.Conversation:
     """What is said of a session before its messages; of an earlier generation nothing."""
-    title = session_state.meta(view, view.state).get("title", "")
+    title, tokens = session_state.meta(view, view.state).get("title", ""), None
+    if query.tokens == "yes" and view.is_newest:
+        notes = [record.data for record in view.all() if record.t == "use"]
+        ours, theirs = add_up(notes), summed(notes)
+        given, made = theirs.input or ours.prompt, theirs.output or ours.completion
+        tokens = schemas.Tokens(input=given, output=made, total=theirs.total or given + made)
     return schemas.Conversation(
         key=view.key,
         title=title if isinstance(title, str) else "",
         created=rfc3339(parse_time(view.created)) if view.created else None,
         summary=session_state.summary(view, view.state),
-        tokens=_tokens(view) if query.tokens == "yes" and view.is_newest else None,
+        tokens=tokens,
         count=0,
         total=0,
         has_more=False,
         next_cursor=None,
         items=[],
     )
-
-
-def _live_page(view: View, query: schemas.ReadQuery) -> tuple[list[schemas.Item], int, bool, Losses]:
-    """The newest messages of the history, or those before a cursor."""
-    uid, before = _place(query.cursor)
-    if query.cursor and uid != view.uid:
-        raise _lost(query.cursor)
-    older = dropwhile(lambda record: bool(before) and record.n >= before, session_state.chain(view, view.state))
-    records = list(islice(older, query.limit + 1))
-    items = [_item(view, record, is_live=True) for record in reversed(records[: query.limit])]
-    return items, session_state.count(view), len(records) > query.limit, view.losses
-
-
-def _said(view: View) -> tuple[list[schemas.Item], Losses]:
-    """All messages of a generation; of an earlier one nothing is live."""
-    numbers = {record.n for record in session_state.chain(view, view.state)} if view.is_newest else set()
-    items = [_item(view, record, is_live=record.n in numbers) for record in view.all() if record.t == "msg"]
-    return items, view.losses
-
-
-def _end(items: Sequence[schemas.Item], cursor: str) -> int:
-    if not cursor:
-        return len(items)
-    place = _place(cursor)
-    for at, item in enumerate(items):
-        if (item.generation, item.n) == place:
-            return at
-    raise _lost(cursor)
 
 
 def _place(cursor: str) -> tuple[str, int]:
@@ -264,25 +251,18 @@ def _item(view: View, record: Record, *, is_live: bool) -> schemas.Item:
     return schemas.Item(generation=view.uid, n=record.n, ts=rfc3339(time_of(record)), live=is_live, message=message)
 
 
-def _tokens(view: View) -> schemas.Tokens:
-    notes = [record.data for record in view.all() if record.t == "use"]
-    ours, theirs = added(notes), summed(notes)
-    given, made = theirs.input or ours.prompt, theirs.output or ours.completion
-    return schemas.Tokens(input=given, output=made, total=theirs.total or given + made)
-
-
 # ---- what changes a session
 
 
 @contextmanager
-def held(sessions: Sessions, key: str) -> Iterator[None]:
+def hold(sessions: Sessions, key: str) -> Iterator[None]:
     """Let nobody begin a turn of a session meanwhile; raises SessionBusy if one runs, here or in another process."""
-    hold = sessions.hold(key)
-    hold.take()
+    lock = sessions.hold(key)
+    lock.take()
     try:
         yield
     finally:
-        hold.close()
+        lock.close()
 
 
 def rename(sessions: Sessions, key: str, title: str) -> schemas.Renamed:
@@ -295,9 +275,9 @@ def rename(sessions: Sessions, key: str, title: str) -> schemas.Renamed:
 
 def describe(sessions: Sessions, key: str, fields: dict[str, object]) -> None:
     """Change what is said of a session; raises SessionNotFound, and Conflict if it is archived."""
-    # What is archived must not begin anew for the sake of its title.
+    # What is archived must not begin again for the sake of its title.
     if not sessions.update(key, [SetMeta(fields)]):
-        existing(sessions.exists(key) or None, key)
+        require(sessions.exists(key) or None, key)
         raise Conflict(f"session {key!r} is archived and cannot be changed; unarchive it first")
 
 
@@ -311,7 +291,7 @@ def fork(sessions: Sessions, key: str, wanted: schemas.Fork) -> schemas.Forked:
     return schemas.Forked(source=key, at=wanted.at, key=new)
 
 
-def archived(sessions: Sessions, key: str) -> bool:
+def archive(sessions: Sessions, key: str) -> bool:
     """Archive a session; False if it is archived already. Raises SessionNotFound, and Conflict for another name."""
     check_is_key(sessions, key)
     try:
@@ -338,9 +318,9 @@ def erase(sessions: Sessions, key: str) -> None:
 def check_is_key(sessions: Sessions, key: str) -> None:
     """Raise SessionNotFound if there is no session, Conflict if the key is another name of one.
 
-    Whoever reads finds a session by its other names; nothing is forked, archived or erased by them.
+    A reader finds a session by its other names; nothing is forked, archived or erased by them.
     """
-    existing(sessions.exists(key) or None, key)
+    require(sessions.exists(key) or None, key)
     if (own := sessions.resolve(key)) != key:
         raise Conflict(f"{key!r} is another name of session {own!r}; use that key")
 
@@ -353,14 +333,15 @@ def rfc3339(moment: datetime) -> str:
     return f"{moment.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
-def existing_in(sessions: Sessions, value: T | None, key: str) -> T:
-    """The same for what was read of a session; raises LogDamaged if its log has lost everything."""
+def require_in(sessions: Sessions, value: T | None, key: str) -> T:
+    """What was read of a session; raises SessionNotFound for None, LogDamaged if its log has lost everything."""
     if value is None and sessions.status(key) == "emptied":
         raise LogDamaged(f"the log of session {key!r} is empty (0 bytes); what was in it is gone")
-    return existing(value, key)
+    return require(value, key)
 
 
-def existing(value: T | None, key: str) -> T:
+def require(value: T | None, key: str) -> T:
+    """A value that is there; raises SessionNotFound for None."""
     if value is None:
         raise SessionNotFound(f"there is no session {key!r}")
     return value

@@ -14,7 +14,7 @@ from nacre.history.transcript import Transcript, Wanted, message, whole
 from nacre.render.conversation import Cover, Cut, parts
 from nacre.render.markdown_export import document
 from nacre.sessions import Sessions
-from nacre.web.api.queries import existing, rfc3339
+from nacre.web.api.queries import require, rfc3339
 
 _encode = msgspec.json.Encoder().encode
 
@@ -31,7 +31,7 @@ def markdown(pieces: Iterable[str]) -> Response:
 def of_session(sessions: Sessions, key: str, suffix: str, wanted: Wanted) -> Response:
     """A whole branch of a session; it is sent as it is made."""
     found = sessions.read(key, lambda view: whole(view, wanted), generation=wanted.generation)
-    shown, stored = existing(found, key)
+    shown, stored = require(found, key)
     if suffix == "json":
         return StreamingResponse(_json(shown, stored), media_type="application/json")
     cover = Cover(key=shown.key, title=shown.title, messages=len(stored))
@@ -46,7 +46,7 @@ def of_message(sessions: Sessions, key: str, n: int, wanted: Wanted) -> Response
     def get(view: View) -> tuple[str, object, Stored | None]:
         return view.key, session_state.meta(view, view.state).get("title", ""), message(view, n)
 
-    own, title, found = existing(sessions.read(key, get, generation=wanted.generation), key)
+    own, title, found = require(sessions.read(key, get, generation=wanted.generation), key)
     head = {"schema_version": 1, "key": own, "title": title if isinstance(title, str) else ""}
     return json(head, [_item(found)] if found is not None else [])
 

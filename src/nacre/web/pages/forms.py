@@ -58,7 +58,7 @@ async def done(app: App, verb: str, key: str, given: Mapping[str, str]) -> Respo
         raise Fault("conflict", f"session {key!r} has a running turn; stop it first")
 
     def act() -> str:
-        with queries.held(app.sessions, key) if verb in _NOT_AT_WORK else nullcontext():
+        with queries.hold(app.sessions, key) if verb in _NOT_AT_WORK else nullcontext():
             return ACTS[verb](app, key, given)
 
     return RedirectResponse(await to_thread.run_sync(act), status_code=303)
@@ -107,12 +107,12 @@ async def turned(request: Request, app: App, stages: Stages, key: str) -> Respon
             stages.end(key, stage)
             stage.touch()
         if not stage.base:
-            turns.beside(_improve_title(app, key))
+            turns.start_unwatched(_improve_title(app, key))
         return answer
 
     stage.running = caller.begin(request, run, key=key)
-    if await stays(request.receive, lambda: stage.wait(0, _PATIENCE)) and stage.running.has_failed:
-        stage.running.outcome()
+    if await stays(request.receive, lambda: stage.wait(0, _PATIENCE)) and stage.running.error is not None:
+        raise stage.running.error
     return _streamed(app, stages, stage, key)
 
 

@@ -26,7 +26,7 @@ from nacre.runtime import App
 from nacre.runtime.assembly import CHOSEN
 from nacre.runtime.titles import first_title
 from nacre.web.api import queries
-from nacre.web.api.api_routes import deliver_once
+from nacre.web.api.retries import deliver_once, newest
 from nacre.web.http_errors import Fault
 
 Work = Callable[[Emit], Awaitable[Message | None]]
@@ -104,7 +104,7 @@ def turn(
     inbound = inbound_of(key, saying)
 
     async def work(emit: Emit) -> Message | None:
-        stand = await to_thread.run_sync(queries.stand, app.sessions, key)
+        stand = await to_thread.run_sync(newest, app.sessions, key)
         began(stand.n)
         if inbound is None:
             await _go_back(app, key, saying.again if saying.again.isdecimal() else "", is_edit=False)
@@ -167,8 +167,8 @@ async def _go_back(app: App, key: str, number: str, *, is_edit: bool) -> None:
         return asked, view.state.hd
 
     def go() -> None:
-        with queries.held(app.sessions, key):
-            goal, newest = queries.existing(app.sessions.read(key, find), key)
+        with queries.hold(app.sessions, key):
+            goal, newest = queries.require(app.sessions.read(key, find), key)
             if is_edit:
                 app.sessions.rewind(key, before=goal)
             elif goal != newest:

@@ -124,7 +124,7 @@ async def part(request: Request) -> Response:
 
     def draw() -> str:
         shown = stored.read(key, get, generation=wanted.generation)
-        return message_html.sections(queries.existing(shown, key), mark)
+        return message_html.sections(queries.require(shown, key), mark)
 
     return layout.fragment(await to_thread.run_sync(draw))
 
@@ -135,7 +135,7 @@ async def blob(request: Request) -> Response:
 
     def send() -> Response:
         found = stored.read(key, lambda view: (message(view, n),), generation=_wanted(request).generation)
-        (one,) = queries.existing(found, key)
+        (one,) = queries.require(found, key)
         if one is None:
             raise Fault("not_found", f"there is no message {n}")
         return attachments.sent(one.message, _number(request.query_params, "part"))
@@ -155,7 +155,7 @@ async def use(request: Request) -> Response:
     """What a whole session used."""
     app, key = caller.agent(request), _key(request)
     entries = await to_thread.run_sync(app.sessions.records, key)
-    queries.existing(entries or None, key)
+    queries.require(entries or None, key)
     found = [entry for entry in entries if entry.kind in {"use", "sum"}]
     drawn = usage_chart.drawing(found, limit=app.tokens, base=urls.to("s", key))
     words = usage_chart.legend(found, limit=app.tokens)

@@ -11,15 +11,17 @@ from pathlib import PurePath
 from msgspec import Struct
 from starlette.requests import Request
 
+from nacre.config import MAIN
 from nacre.entries import SessionInfo
 from nacre.render.html import escaped
 from nacre.render.text import clip, one_line
 from nacre.runtime import App
-from nacre.web import mounts
+from nacre.web.caller import caller
 from nacre.web.pages import urls
 
 _MOST_SHOWN, _MOST_READ, _MOST_PINNED, _MOST_LABELS = 60, 200, 30, 8
 _LONGEST = 80
+CURRENT = ' aria-current="page"'
 
 
 class Side(Struct, frozen=True, kw_only=True):
@@ -52,6 +54,14 @@ def read(app: App, text: str = "") -> Side:
 
 def html(request: Request, side: Side | None = None, *, here: str = "", query: str = "") -> str:
     """The sidebar; without sessions where they cannot be read. `here` is the session that the page shows."""
+    # The way to the other agents, if there are any; a guest has one.
+    names: list[str] = [] if caller(request).is_guest else request.app.state.sites.names
+    links = "".join(
+        f'<a href="{urls.prefix()}{"/" if name == MAIN else f"{urls.AGENTS}{name}/"}"'
+        f"{CURRENT if name == request.app.state.agent.name else ''}>{name}</a> "
+        for name in names
+    )
+    agents = f'<nav class="agents" aria-label="Agents">{links}</nav>' if len(names) > 1 else ""
     return (
         '<nav id="side" popover aria-label="Sessions"><div class="side-head">'
         f'<a class="home" href="{urls.page("/")}">nacre</a>'
@@ -62,7 +72,7 @@ def html(request: Request, side: Side | None = None, *, here: str = "", query: s
         f'<input type="search" name="q" value="{escaped(query)}" placeholder="Search" autocomplete="off" dir="auto" '
         'aria-label="Search all sessions" title="Search all sessions (/)"></form>'
         f'<div id="recent" data-side="{escaped(urls.page("/side"))}">{sessions(side, here)}</div>'
-        f'<div class="side-foot">{mounts.switch(request)}'
+        f'<div class="side-foot">{agents}'
         f'<a href="{urls.page("/")}">All sessions</a>'
         f'<button type="button" class="plain" data-act="theme" hidden title="Dark or light (T)" '
         f'aria-label="Dark or light">{icon("theme")}</button>'
@@ -89,7 +99,7 @@ def sessions(side: Side | None, here: str = "") -> str:
 
 def _rows(many: Sequence[SessionInfo], side: Side, here: str) -> Iterator[str]:
     for info in many:
-        current = ' aria-current="page"' if info.key == here else ""
+        current = CURRENT if info.key == here else ""
         live = '<span class="dot" role="img" aria-label="turn running" title="turn running"></span>'
         yield (
             f'<li><a href="{escaped(urls.to("s", info.key))}"{current} dir="auto">'

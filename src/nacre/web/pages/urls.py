@@ -1,17 +1,23 @@
-"""Addresses of the pages: a key stands in a path, whatever it is made of, below where the application is mounted."""
+"""Addresses of the pages: a key stands in a path, whatever it is made of, below where the application is mounted.
+
+Below `/agents/NAME/` is everything that the main agent has at `/`.
+"""
 
 from __future__ import annotations
 
 from contextvars import ContextVar
 from urllib.parse import quote, urlencode
 
+from nacre.config import is_name
+
+AGENTS = "/agents/"
 _FOLDED_BY_BROWSERS = (".", "..", "")
 _prefix: ContextVar[str] = ContextVar("prefix", default="")
 _agent: ContextVar[str] = ContextVar("agent", default="")
 
 
 def mount(prefix: str, agent: str) -> None:
-    """Say where the application is that the request at hand has come to.
+    """Say where the application is that the current request has come to.
 
     `prefix` is where the server is on its host, and `agent` where the agent is on the server; "" is the root of each.
     """
@@ -46,8 +52,16 @@ def page(path: str, **query: object) -> str:
     return f"{base()}{path}{_query(**query)}"
 
 
+def split(path: str) -> tuple[str, str]:
+    """What a path begins with if it is a further agent's, and the rest."""
+    name, _, rest = path.removeprefix(AGENTS).partition("/")
+    if not path.startswith(AGENTS) or not is_name(name):
+        return "", path
+    return f"{AGENTS}{name}", f"/{rest}"
+
+
 def query(**fields: object) -> str:
-    """Fields as they stand behind a question mark."""
+    """Fields as they stand after a question mark."""
     return _query(**fields).removeprefix("?")
 
 
