@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/**/*.md")
+ROOTS = ("*.md", "docs/**/*.md")
 PAGES = sorted(page for root in ROOTS for page in ROOT.glob(root))
 
 
