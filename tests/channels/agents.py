@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
 import nacre
+from nacre import runtime
 from nacre.agent.actor import Agent
 from nacre.agent.kernel import Kernel
 from nacre.agent.model_request import ContextUsage, ModelRequest, measure
 from nacre.agent.ports import Ask, Context, Effect, Guard, Output, Provider, Scene, Spec, Tool
-from nacre.cli.chat.chat_ports import Prompt
 from nacre.history.window import window
 from nacre.render.prices import Prices
 from nacre.runtime.file_copies import FileHistory
 from nacre.runtime.summarizer import Compactor
 from nacre.skills import Catalogue
 from nacre.tools.approvals import Approvals, Policy
+from nacre.tools.mcp.client_types import Prompt
 
 
 class Echo:
@@ -101,14 +102,14 @@ class App:
         return self.prices.cost(use)
 
 
-def running(root: Path | str, provider: Provider, *, system: str = "") -> AbstractAsyncContextManager[App]:
+def running(root: Path | str, provider: Provider, *, system: str = "") -> AbstractAsyncContextManager[runtime.App]:
     """The agent on a store, until it is left."""
 
     @asynccontextmanager
-    async def run() -> AsyncIterator[App]:
+    async def run() -> AsyncIterator[runtime.App]:
         with nacre.open(root) as sessions:
             app = App(sessions, provider, system=system)
             async with app.kernel:
-                yield app
+                yield cast("runtime.App", app)
 
     return run()

@@ -22,7 +22,8 @@ from nacre.cli import main
 from nacre.cli.commands import chat
 from nacre.errors import NoModel, ProviderError
 from nacre.providers.scripted import Call, Part, Pause, Scripted, Thinks
-from tests.channels.agents import App, running
+from nacre.runtime import App
+from tests.channels.agents import running
 
 
 class Slept:

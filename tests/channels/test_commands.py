@@ -11,10 +11,11 @@ import anyio
 import pytest
 
 import nacre
-from nacre.cli.chat import interactive
-from nacre.cli.chat.chat_ports import About, Line
-from nacre.cli.chat.chat_session import Talk, title_of
+from nacre.cli.chat.chat_session import Talk
+from nacre.cli.chat.reader import About, Line
 from nacre.cli.chat.repl import Repl
+from nacre.cli.chat.resume import title_of
+from nacre.cli.chat.screen import Screen
 from nacre.cli.chat.slash_commands import COMMANDS, Command
 from nacre.cli.flags import Flags
 from nacre.cli.output import Out
@@ -79,9 +80,8 @@ def talked(
     async def run() -> Ended:
         async with running(root, Scripted(answers), system=system) as app:
             typist = Typist(lines)
-            talk = Talk(
-                app, interactive.make_desk(app, Out(Flags()), folder=Path()), key=KEY, make_reader=lambda _: typist
-            )
+            screen = Screen(app, Out(Flags()), folder=Path())
+            talk = Talk(app, screen, key=KEY, make_reader=lambda _: typist)
             await Repl(talk).run()
             return Ended(typist, talk)
 

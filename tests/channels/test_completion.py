@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
 
 import nacre
+from nacre import runtime
 from nacre.cli.chat.input_history import Recall
 from nacre.cli.chat.line_completion import Completion
 from nacre.providers.scripted import Scripted
@@ -16,7 +18,7 @@ from tests.channels.agents import App
 
 def words(line: str, root: Path | str = ":memory:") -> list[str]:
     with nacre.open(root) as sessions:
-        found = anyio.run(Completion(App(sessions, Scripted([])), Path()).choices, line)
+        found = anyio.run(Completion(cast("runtime.App", App(sessions, Scripted([]))), Path()).choices, line)
     return [choice.word for choice in found]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import mimetypes
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from nacre.errors import NacreError
@@ -68,3 +69,26 @@ def content(words: str, parts: list[dict[str, Any]]) -> str | list[Any]:
 
 def _kind(name: str) -> str:
     return mimetypes.guess_type(name)[0] or ""
+
+
+# ---- Files attached to a message at a terminal
+
+
+def attach(path: str, folder: str = "") -> dict[str, Any]:
+    """A file as a part of a message, named from a folder or in full; raises NacreError if it cannot be one."""
+    place = Path(folder, Path(path).expanduser())
+    try:
+        with place.open("rb") as file:
+            return file_part(path, file.read(max_bytes(path) + 1))
+    except OSError as error:
+        raise NacreError(f"{str(place)!r} cannot be read: {error.strerror}") from error
+
+
+def split(whole: object) -> tuple[str, list[dict[str, Any]]]:
+    """The text of a message and the parts that were attached to it, as `content` put them together."""
+    if isinstance(whole, str):
+        return whole, []
+    parts = [part for part in whole if isinstance(part, dict)] if isinstance(whole, list) else []
+    if not parts or parts[-1].get("type") != "text":
+        return "", parts
+    return str(parts[-1].get("text", "")), parts[:-1]

@@ -6,7 +6,6 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from datetime import datetime
 from typing import Any
 
 import anyio
@@ -15,19 +14,20 @@ from anyio.abc import TaskGroup
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Event
 from nacre.channels.file_parts import content, mark_pasted
-from nacre.cli.chat.approval_question import asked
-from nacre.cli.chat.chat_ports import About, App, Desk, Draft, Footer, Reader
+from nacre.cli.chat.questions import ask_with
+from nacre.cli.chat.reader import About, Footer, Reader
+from nacre.cli.chat.resume import opening_meta
+from nacre.cli.chat.screen import Screen
 from nacre.entries import Message
 from nacre.errors import ModelNotAllowed, NacreError, ProviderError, SessionBusy, Stopped, describe_error
-from nacre.history.message_text import first_text, text_of
+from nacre.history.message_text import text_of
 from nacre.history.replies import is_final
-from nacre.sessions import Sessions
+from nacre.runtime.assembly import App
+from nacre.runtime.summarizer import Draft
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_TITLE = 48
 _AGAIN = 0.3
-_CHAT = "chat-"
 _WAIT = "[w]ait, [f]ork into a new session, or [c]ancel? "
 
 Begin = Callable[[], Awaitable[Message | None]]
@@ -36,16 +36,16 @@ Begin = Callable[[], Awaitable[Message | None]]
 class Talk:
     """A session with a person at it, who may write while a turn runs."""
 
-    def __init__(self, app: App, desk: Desk, *, key: str, make_reader: Callable[[Talk], Reader]) -> None:
+    def __init__(self, app: App, screen: Screen, *, key: str, make_reader: Callable[[Talk], Reader]) -> None:
         self.app = app
-        self.desk = desk
+        self.screen = screen
         self.key = key
         self.cwd = ""
         self.parts: list[dict[str, Any]] = []
         self.draft = ""
         self.left: list[tuple[str, int, list[dict[str, Any]]]] = []
         self.tasks: TaskGroup | None = None
-        self._drawing = desk.drawing()
+        self._drawing = screen.drawing()
         self._turns = 0
         self._since = 0.0
         self._is_stopping = False
@@ -57,7 +57,12 @@ class Talk:
         self._used = 0
         self.reader = make_reader(self)
         app.compactor.listeners.append(self._tell_summary)
-        self._ask = asked(desk.question, self._show_question, self._read_answer)
+        self._ask = ask_with(
+            screen.question,
+            # After everything that was said and thought before the question.
+            lambda lines: self.show(*self._drawing.pause(), *lines),
+            self._read_answer,
+        )
 
     # ---- what is seen
 
@@ -84,10 +89,10 @@ class Talk:
         """The model, how full its context is, and the session."""
         share = f"{100 * self._used // max(self.app.tokens, 1)}%"
         return Footer(
-            model=self.desk.safe(self.app.model),
+            model=self.screen.safe(self.app.model),
             used=f"{_short(self._used)}/{_short(self.app.tokens)} tokens ({share})",
             share=share,
-            title=self.desk.safe(self._title or self.key),
+            title=self.screen.safe(self._title or self.key),
         )
 
     def show(self, *lines: str) -> None:
@@ -95,12 +100,8 @@ class Talk:
 
     def _alert(self, text: str) -> None:
         """Call somebody who has waited long enough to look elsewhere."""
-        if time.monotonic() - self._since >= self.desk.look.bell_after:
+        if time.monotonic() - self._since >= self.screen.look.bell_after:
             self.reader.alert(f"nacre: {text}")
-
-    def _show_question(self, lines: Sequence[str]) -> None:
-        """Show lines of a question, after everything that was said and thought before it."""
-        self.show(*self._drawing.pause(), *lines)
 
     async def _read_answer(self, question: str, answers: Collection[str], about: About | None = None) -> str:
         self._alert("Waiting for your answer to a question")
@@ -109,12 +110,12 @@ class Talk:
     def complain(self, error: object) -> None:
         """Tell what went wrong."""
         first, *rest = str(error).strip().split("\n")
-        self.show(*(self.desk.paint(line, "31") for line in self.desk.wrap(f"× {self.desk.safe(first)}")))
-        self.show(*(f"  {self.desk.safe(line)}" for line in rest))
+        self.show(*(self.screen.paint(line, "31") for line in self.screen.wrap(f"× {self.screen.safe(first)}")))
+        self.show(*(f"  {self.screen.safe(line)}" for line in rest))
 
     def hint(self, text: str) -> None:
         """Tell something in passing, in whole words and as many lines as it takes."""
-        self.show(*(self.desk.paint(line, "2") for line in self.desk.wrap(text)))
+        self.show(*(self.screen.paint(line, "2") for line in self.screen.wrap(text)))
 
     def _tell_summary(self, key: str, draft: Draft) -> None:
         if key == self.key:
@@ -182,7 +183,7 @@ class Talk:
         if self._wait is not None:
             self._wait.cancel()
         elif self.tasks is not None:
-            self.tasks.start_soon(self._stopped)
+            self.tasks.start_soon(self._stop_turn)
         return True
 
     async def settled(self) -> None:
@@ -216,17 +217,32 @@ class Talk:
             if answer is not None and self.key in self._plain_titles and self.tasks is not None:
                 self.tasks.start_soon(self._improve_title, self.key, self._plain_titles.pop(self.key))
         except Stopped:
-            self.show(*self._ended(), self.desk.paint("■ stopped; the session continues from here", "33"), "")
+            self.show(*self._ended(), self.screen.paint("■ stopped; the session continues from here", "33"), "")
         except NacreError as error:
             self.show(*self._ended())
-            self._failed(error)
+            self.complain(error)
+            if isinstance(error, ProviderError) and self.is_unfinished():
+                self.hint("  your message is stored: /resume asks again, /model changes the model")
+            self.show("")
         except Exception as error:
             # The edge: a bug in one turn does not end the conversation.
             logger.exception("a turn failed")
             self.show(*self._ended())
             self.complain(f"a bug in nacre: {type(error).__name__}: {error}")
         finally:
-            self._over()
+            self._turns -= 1
+            self._is_stopping = False
+            if not self._turns:
+                self._settled.set()
+                self._alert("The answer is ready")
+            self._since = time.monotonic()
+            try:
+                self.look()
+            except Exception as error:
+                # The same edge: what is in the footer is not worth a conversation.
+                logger.exception("a session cannot be read")
+                self.complain(error)
+            self.reader.refresh()
 
     async def _improve_title(self, key: str, title: str) -> None:
         """Let the model name a session, unless it has another title by then; the next message ends the attempt."""
@@ -242,32 +258,11 @@ class Talk:
                 # The title made of the first words stays.
                 logger.info("no title was generated", extra={"error": describe_error(error)})
 
-    def _over(self) -> None:
-        self._turns -= 1
-        self._is_stopping = False
-        if not self._turns:
-            self._settled.set()
-            self._alert("The answer is ready")
-        self._since = time.monotonic()
-        try:
-            self.look()
-        except Exception as error:
-            # The same edge: what is in the footer is not worth a conversation.
-            logger.exception("a session cannot be read")
-            self.complain(error)
-        self.reader.refresh()
-
-    def _failed(self, error: NacreError) -> None:
-        self.complain(error)
-        if isinstance(error, ProviderError) and self.is_unfinished():
-            self.hint("  your message is stored: /resume asks again, /model changes the model")
-        self.show("")
-
     def _ended(self) -> list[str]:
         lines = self._drawing.end()
         return [*lines, *([""] if lines and lines[-1] else [])]
 
-    async def _stopped(self) -> None:
+    async def _stop_turn(self) -> None:
         """Stop the turn, also one that is only about to begin."""
         while self._is_stopping and self.is_at_work and not self.app.kernel.stop(self.key):  # noqa: ASYNC110 - it says by no event that it begins
             await anyio.sleep(_AGAIN / 10)
@@ -283,7 +278,7 @@ class Talk:
         question = self.app.remote_question(self.key)
         if not question:
             return
-        self.show(self.desk.safe(question))
+        self.show(self.screen.safe(question))
         if await self.reader.ask("Send it? [y]es or [n]o: ", ("y", "yes", "n", "no")) in {"y", "yes"}:
             self.app.allow_remote(self.key)
             return
@@ -301,61 +296,22 @@ class Talk:
         with anyio.CancelScope() as scope:
             self._wait = scope
             try:
-                return await self._instead(begin)
+                answer = await self.reader.ask(_WAIT, ("w", "wait", "f", "fork", "c", "cancel", "no"))
+                if answer in {"f", "fork"}:
+                    key = self.app.sessions.free_key(self.key)
+                    self.app.sessions.fork(self.key, key)
+                    self.enter(key)
+                    self.hint(f"forked: you are now in {self.screen.safe(key)}")
+                    return await begin()
+                while answer in {"w", "wait"}:
+                    try:
+                        return await begin()
+                    except SessionBusy:
+                        await anyio.sleep(_AGAIN)
+                raise Stopped("the message was cancelled")
             finally:
                 self._wait = None
         raise Stopped("waiting was cancelled")
-
-    async def _instead(self, begin: Begin) -> Message | None:
-        """Wait and begin, or begin in a fork, or not at all."""
-        match await self.reader.ask(_WAIT, ("w", "wait", "f", "fork", "c", "cancel", "no")):
-            case "w" | "wait":
-                return await _waited(begin)
-            case "f" | "fork":
-                key = self.app.sessions.free_key(self.key)
-                self.app.sessions.fork(self.key, key)
-                self.enter(key)
-                self.hint(f"forked: you are now in {self.desk.safe(key)}")
-                return await begin()
-            case _:
-                raise Stopped("the message was cancelled")
-
-
-async def _waited(begin: Begin) -> Message | None:
-    while True:
-        try:
-            return await begin()
-        except SessionBusy:
-            await anyio.sleep(_AGAIN)
-
-
-def new_key() -> str:
-    """A key for a new session, for people to read."""
-    return f"{_CHAT}{datetime.now().astimezone():%Y%m%d-%H%M}-{uuid.uuid4().hex[:4]}"
-
-
-def opening_meta(sessions: Sessions, key: str, *, cwd: str, text: str) -> dict[str, Any]:
-    """The meta that is stored with the next message of a chat: its folder and its title, unless it has them.
-
-    The title is made of the first message of the session, which is an earlier one than `text` if there is any. A
-    session of a channel that is resumed in a terminal stays without a folder, so that -c never continues it.
-    """
-    now = sessions.snapshot(key, last=0)
-    is_chat = not now.n or key.startswith(_CHAT)
-    meta = {"cwd": cwd} if cwd and is_chat and not now.meta.get("cwd") else {}
-    if not now.meta.get("title"):
-        title = title_of(sessions.read(key, first_text) or text)
-        meta |= {"title": title} if title else {}
-    return meta
-
-
-def title_of(words: str) -> str:
-    """A title for a session that starts with these words."""
-    line = " ".join(words.split())
-    if len(line) <= _LONGEST_TITLE:
-        return line
-    cut = line[:_LONGEST_TITLE].rpartition(" ")[0] or line[:_LONGEST_TITLE]
-    return f"{cut}…"
 
 
 def _short(count: int) -> str:

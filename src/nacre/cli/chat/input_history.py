@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from nacre.user_files import state_folder
 
-_MOST = 1000
+_MAX_LINES = 1000
 
 
 class Recall:
@@ -36,20 +37,19 @@ class Recall:
             written = self._path.read_text("utf-8", "replace").splitlines()
         except OSError:
             return []
-        lines = [line for line in map(_line, written[-_MOST:]) if line]
-        if len(written) > 2 * _MOST:
-            self._shorten(lines)
+        lines: list[str] = []
+        for line in written[-_MAX_LINES:]:
+            with suppress(ValueError, RecursionError):
+                if isinstance(found := json.loads(line), str) and found:
+                    lines.append(found)
+        if len(written) > 2 * _MAX_LINES:
+            try:
+                self._path.unlink()
+                for line in lines:
+                    _append(self._path, line)
+            except OSError:
+                self._path = None
         return lines
-
-    def _shorten(self, lines: list[str]) -> None:
-        if self._path is None:
-            return
-        try:
-            self._path.unlink()
-            for line in lines:
-                _append(self._path, line)
-        except OSError:
-            self._path = None
 
 
 def place() -> Path:
@@ -62,11 +62,3 @@ def _append(path: Path, line: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "ab") as file:
         file.write(json.dumps(line).encode() + b"\n")
-
-
-def _line(written: str) -> str:
-    try:
-        found = json.loads(written)
-    except (ValueError, RecursionError):
-        return ""
-    return found if isinstance(found, str) else ""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nacre.cli.chat.chat_ports import App
 from nacre.cli.chat.slash_commands import COMMANDS
+from nacre.runtime.assembly import App
 
 _MOST = 50
 _MOST_FILES = 1000

@@ -5,25 +5,32 @@ from __future__ import annotations
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
 from nacre.agent.actor import UserMessage
-from nacre.agent.ports import Ask, Called, Event, Notice, Returned, Text, Thought
-from nacre.cli.chat.approval_question import asked
-from nacre.cli.chat.chat_ports import App
+from nacre.agent.kernel import Kernel
+from nacre.agent.ports import Ask, Called, Emit, Event, Notice, Returned, Text, Thought
 from nacre.cli.chat.plain_input import asker
+from nacre.cli.chat.questions import ask_with
 from nacre.cli.chat.resume import resume_command, tell_how_to_resume
-from nacre.cli.chat.single_turn import Once, Outcome, finish_learning, finish_summary
 from nacre.cli.chat.ticker import Ticker
 from nacre.cli.chat.turn_output import DrawnOutput, JsonLinesOutput, PlainOutput, SilentOutput, TurnOutput, refusal
 from nacre.cli.failures import OK, PIPE_CLOSED, SIGNALLED, Failure, alone, failure_of, internal_failure
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
-from nacre.errors import NacreError
+from nacre.entries import Message
+from nacre.errors import NacreError, Stopped
 from nacre.history.message_text import text_of
+from nacre.memory.consolidator import Consolidator
 from nacre.render.turn import question
+from nacre.runtime.assembly import App
+from nacre.runtime.summarizer import Compactor
 
 
 async def answer(app: App, args: Namespace, out: Out, inbound: UserMessage) -> int:
@@ -253,4 +260,117 @@ def _ask(out: Out, view: TurnOutput, ticker: Ticker) -> Ask | None:
         if lines:
             out.warn("\n".join(lines))
 
-    return asked(lambda approval, most: question(approval, out.sheet(), most=most), show, asker(show))
+    return ask_with(lambda approval, most: question(approval, out.sheet(), most=most), show, asker(show))
+
+
+# ---- One turn for `nacre chat PROMPT`: runs it to its answer, or until a signal ends it
+
+
+_AGAIN = 0.03
+_SUMMARY_SECONDS = 60.0
+_LEARNING_SECONDS, _EARLIER_SECONDS = 3.0, 60.0
+
+
+async def finish_summary(compactor: Compactor, key: str, *, ticker: Ticker) -> int:
+    """Wait for the summary that is due after a turn, for a limited time; returns the signal that ended it, else 0.
+
+    Nothing is lost if it does not get done: it is due after the next turn as well.
+    """
+
+    async def finish() -> None:
+        with anyio.move_on_after(_SUMMARY_SECONDS):
+            await compactor.finish(key)
+
+    return await _wait_for(finish, ticker=ticker)
+
+
+async def finish_learning(learner: Consolidator, *, ticker: Ticker) -> int:
+    """Let memory learn for a limited time; returns the signal that ended it, else 0.
+
+    Nothing is lost if it does not get done: the next process learns it. That one waits longer for what this one left,
+    so that commands in a row learn from every turn, one by one, however slow the model is.
+    """
+
+    async def finish() -> None:
+        with anyio.move_on_after(_LEARNING_SECONDS):
+            await learner.rest()
+        with anyio.move_on_after(_EARLIER_SECONDS):
+            await learner.learn_earlier()
+
+    return await _wait_for(finish, ticker=ticker)
+
+
+async def _wait_for(work: Callable[[], Awaitable[None]], *, ticker: Ticker) -> int:
+    """Wait for work that is done after a turn; returns the signal that ended it, else 0."""
+    caught = 0
+    async with anyio.create_task_group() as tasks:
+
+        async def end_at_signal() -> None:
+            nonlocal caught
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+                async for number in signals:
+                    caught = int(number)
+                    tasks.cancel_scope.cancel()
+
+        tasks.start_soon(end_at_signal)
+        tasks.start_soon(ticker.run)
+        await work()
+        tasks.cancel_scope.cancel()
+    ticker.clear()
+    return caught
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """The answer, or the signal that came before it."""
+
+    answer: Message | None = None
+    signal: int = 0
+
+
+class Once:
+    """A turn that ends with its answer or is stopped by SIGINT; other signals leave it unfinished in the log."""
+
+    def __init__(self, kernel: Kernel, inbound: UserMessage, *, emit: Emit, ask: Ask | None, ticker: Ticker) -> None:
+        self._kernel = kernel
+        self._inbound = inbound
+        self._emit = emit
+        self._ask = ask
+        self._ticker = ticker
+        self._signal = 0
+
+    async def run(self) -> Outcome:
+        """Wait for the answer; raises what `Kernel.deliver` raises, but for Stopped, in a group."""
+        answer: Message | None = None
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._signals, tasks)
+                tasks.start_soon(self._ticker.run)
+                try:
+                    answer = await self._kernel.deliver(self._inbound, emit=self._emit, ask=self._ask)
+                except Stopped:
+                    self._signal = self._signal or int(signal.SIGINT)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._ticker.clear()
+        return Outcome(answer=answer, signal=self._signal)
+
+    async def _signals(self, tasks: TaskGroup) -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            async for number in signals:
+                if self._signal or number != signal.SIGINT:
+                    # Nobody stopped the turn: it is finished when the session is resumed.
+                    self._signal = self._signal or int(number)
+                    tasks.cancel_scope.cancel()
+                else:
+                    self._signal = int(number)
+                    tasks.start_soon(self._stop_turn)
+
+    def stop(self, number: signal.Signals) -> None:
+        """Stop the turn that runs as if this signal had come; what the model said so far is kept."""
+        self._signal = self._signal or int(number)
+        self._kernel.stop(self._inbound.key)
+
+    async def _stop_turn(self) -> None:
+        """Stop the turn, also one that is only about to begin."""
+        while not self._kernel.stop(self._inbound.key):  # noqa: ASYNC110 - it says by no event that it begins
+            await anyio.sleep(_AGAIN)

@@ -18,9 +18,8 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import get_cwidth
 
-from nacre.cli.chat.chat_ports import Look
-from nacre.cli.chat.keyboard import Keyboard
-from nacre.cli.chat.measure import clip, clip_start
+from nacre.cli.chat.editor import Keyboard, clip, clip_start
+from nacre.cli.chat.reader import Look
 
 _ROWS_AROUND = 4
 """Rows of the heading, the filter, the help, and one to spare."""

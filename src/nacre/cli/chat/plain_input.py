@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from types import FrameType
 from typing import IO, Protocol
 
-from nacre.cli.chat.approval_question import Read
-from nacre.cli.chat.chat_ports import About, Line
 from nacre.cli.chat.input_history import Recall
+from nacre.cli.chat.questions import Read
+from nacre.cli.chat.reader import About, Line
 from nacre.cli.chat.ticker import Ticker
 
 _ROWS_BELOW = 5

@@ -8,8 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from nacre.cli.chat.attachments import attached, split
-from nacre.cli.chat.chat_session import Talk, new_key
+from nacre.channels.file_parts import attach, split
+from nacre.cli.chat.chat_session import Talk
+from nacre.cli.chat.resume import new_key
 from nacre.entries import Stored
 from nacre.errors import NacreError
 from nacre.history.replies import turn_starts
@@ -70,31 +71,31 @@ async def _help(talk: Talk, _: str) -> None:
         ("Ctrl-Z", "suspend; fg brings it back"),
         ("Ctrl-D", "leave"),
     ]
-    talk.show(*talk.desk.rows(rows), "", *talk.desk.rows(typed), "")
+    talk.show(*talk.screen.rows(rows), "", *talk.screen.rows(typed), "")
 
 
 async def _tools(talk: Talk, _: str) -> None:
     rows = [(name, tool.spec.description.partition("\n")[0]) for name, tool in talk.app.tools.items()]
-    talk.show(*(talk.desk.rows(rows) if rows else ["the model has no tools"]), "")
+    talk.show(*(talk.screen.rows(rows) if rows else ["the model has no tools"]), "")
 
 
 async def _skills(talk: Talk, name: str) -> None:
     if name:
-        talk.show(*talk.desk.safe(talk.app.skills.load(name)).split("\n"), "")
+        talk.show(*talk.screen.safe(talk.app.skills.load(name)).split("\n"), "")
         return
     names = talk.app.skills.names
-    talk.show(*(f"/{talk.desk.safe(name)}" for name in names), *([] if names else ["there are no skills"]), "")
+    talk.show(*(f"/{talk.screen.safe(name)}" for name in names), *([] if names else ["there are no skills"]), "")
 
 
 async def _model(talk: Talk, name: str) -> None:
     if name:
         note = await talk.app.use(name)
-        talk.hint(f"{talk.desk.safe(talk.app.model)} answers from now on. {talk.desk.safe(note)}".rstrip())
+        talk.hint(f"{talk.screen.safe(talk.app.model)} answers from now on. {talk.screen.safe(note)}".rstrip())
         return
     here = talk.app.model
     models = await talk.app.models()
     rows = [(model, "answers now" if model == here else "") for model in models]
-    talk.show(*talk.desk.rows(rows if here in models else [(here, "answers now"), *rows]), "")
+    talk.show(*talk.screen.rows(rows if here in models else [(here, "answers now"), *rows]), "")
 
 
 async def _compact(talk: Talk, words: str) -> None:
@@ -109,7 +110,7 @@ async def _compact(talk: Talk, words: str) -> None:
         return
     talk.hint("summarising …")
     draft = await (compactor.preview if is_preview else compactor.compact)(talk.key, focus)
-    talk.show(*talk.desk.safe(draft.text).split("\n"), "")
+    talk.show(*talk.screen.safe(draft.text).split("\n"), "")
     became = "would become" if is_preview else "became"
     talk.hint(f"about {draft.before} tokens {became} {draft.after}; nothing is deleted")
 
@@ -130,9 +131,9 @@ async def _context(talk: Talk, _: str) -> None:
     total = max(sum(tokens for _, _, tokens in parts), 1)
     bar = "".join(letter * max(round(tokens * _BAR / total), 1) for letter, _, tokens in parts if tokens)
     rows = [(f"{letter} {name}", f"{tokens:,}") for letter, name, tokens in parts if tokens]
-    talk.show(f"  {bar}", *talk.desk.rows(rows), "")
+    talk.show(f"  {bar}", *talk.screen.rows(rows), "")
     for cut in found.cuts:
-        talk.hint(talk.desk.safe(cut))
+        talk.hint(talk.screen.safe(cut))
     talk.hint(f"about {found.used:,} of {found.limit:,} tokens; agent.max_context_tokens and the model set the limit")
 
 
@@ -148,10 +149,10 @@ async def _cost(talk: Talk, _: str) -> None:
     begin = said[starts[-1]].n if starts else 0
     turn = [entry.data for entry in uses if entry.n > begin]
     rows = [("this turn", _spent(talk, turn)), ("this session", _spent(talk, [entry.data for entry in uses]))]
-    talk.show(*talk.desk.rows(rows), "")
+    talk.show(*talk.screen.rows(rows), "")
     without = sorted({str(entry.data.get("model")) for entry in uses if talk.app.cost(entry.data) is None})
     if without:
-        talk.hint(f"no price for {talk.desk.safe(', '.join(without))}: set it under [prices] in the configuration")
+        talk.hint(f"no price for {talk.screen.safe(', '.join(without))}: set it under [prices] in the configuration")
 
 
 def _spent(talk: Talk, uses: Sequence[dict[str, Any]]) -> str:
@@ -167,8 +168,8 @@ def _spent(talk: Talk, uses: Sequence[dict[str, Any]]) -> str:
 async def _attach(talk: Talk, path: str) -> None:
     if not path:
         raise NacreError("name a file: /attach PATH")
-    talk.parts.append(attached(path, talk.cwd))
-    talk.hint(f"{talk.desk.safe(path)} is attached to your next message")
+    talk.parts.append(attach(path, talk.cwd))
+    talk.hint(f"{talk.screen.safe(path)} is attached to your next message")
 
 
 async def _exit(*_: object) -> None:
@@ -185,23 +186,23 @@ async def _new(talk: Talk, _: str) -> None:
 
 async def _sessions(talk: Talk, words: str) -> None:
     found = talk.app.sessions.page(text=words, limit=_MOST_LISTED).items
-    talk.show(*(talk.desk.listed(found) if found else ["no session found"]), "")
+    talk.show(*(talk.screen.session_rows(found) if found else ["no session found"]), "")
 
 
 async def _resume(talk: Talk, ref: str) -> None:
     if ref:
-        key: str | None = talk.desk.find(ref)
+        key: str | None = talk.screen.find(ref)
     elif talk.is_unfinished():
         key = talk.key
     else:
-        key = await talk.desk.pick()
+        key = await talk.screen.pick()
     if key is None:
         talk.hint("no session was chosen; /resume takes a key, a title or a number of /sessions")
         return
     if key != talk.key:
         talk.enter(key)
         show_past(talk)
-        if origin := talk.desk.origin(key):
+        if origin := talk.screen.origin(key):
             talk.hint(origin)
     if talk.is_unfinished():
         talk.go_on()
@@ -212,17 +213,17 @@ async def _fork(talk: Talk, key: str) -> None:
     talk.app.sessions.fork(talk.key, new)
     before = talk.key
     talk.enter(new)
-    talk.hint(f"forked: you are now in {talk.desk.safe(new)}; {talk.desk.safe(before)} is unchanged")
+    talk.hint(f"forked: you are now in {talk.screen.safe(new)}; {talk.screen.safe(before)} is unchanged")
 
 
 async def _archive(talk: Talk, _: str) -> None:
     talk.app.sessions.archive(talk.key)
-    talk.hint(f"{talk.desk.safe(talk.key)} is archived; `nacre sessions unarchive` brings it back")
+    talk.hint(f"{talk.screen.safe(talk.key)} is archived; `nacre sessions unarchive` brings it back")
     await _new(talk, "")
 
 
 async def _export(talk: Talk, path: str) -> None:
-    talk.hint(talk.desk.safe(talk.desk.export(talk.key, path)))
+    talk.hint(talk.screen.safe(talk.screen.export(talk.key, path)))
 
 
 # ---- back in time
@@ -234,7 +235,7 @@ async def _undo(talk: Talk, words: str) -> None:
     turn = _last_turn(talk)
     if words == _FILES:
         lines = talk.app.file_history.restore(talk.key, turn.n)
-        talk.show(*(f"  {talk.desk.safe(line)}" for line in lines or ["this turn wrote no files"]))
+        talk.show(*(f"  {talk.screen.safe(line)}" for line in lines or ["this turn wrote no files"]))
         _tell_of_commands(talk, turn, "cannot be undone")
     _go_back(talk, turn)
 
@@ -244,7 +245,7 @@ async def _diff(talk: Talk, _: str) -> None:
     changes = talk.app.file_history.changes(talk.key, turn.n)
     for change in changes:
         kind = "new" if change.before is None else "deleted" if change.after is None else "changed"
-        talk.show(talk.desk.paint(f"{talk.desk.safe(change.path)} ({kind})", "1"), *talk.desk.change(change), "")
+        talk.show(talk.screen.paint(f"{talk.screen.safe(change.path)} ({kind})", "1"), *talk.screen.change(change), "")
     if not changes:
         talk.show("the last turn left no changes in files that it wrote", "")
     _tell_of_commands(talk, turn, "are not shown")
@@ -267,13 +268,13 @@ def _tell_of_commands(talk: Talk, turn: Stored, what: str) -> None:
     }
     ran = {
         call.name
-        for one in talk.desk.history(talk.key)
+        for one in talk.screen.history(talk.key)
         if one.n > turn.n
         for call in one.message.tool_calls or ()
         if call.id in started and (call.name not in known or known[call.name].effect == "run")
     }
     if ran:
-        talk.hint(f"changes by {', '.join(sorted(map(talk.desk.safe, ran)))} {what}: only written files are copied")
+        talk.hint(f"changes by {', '.join(sorted(map(talk.screen.safe, ran)))} {what}: only written files are copied")
 
 
 async def _rewind(talk: Talk, where: str) -> None:
@@ -283,7 +284,7 @@ async def _rewind(talk: Talk, where: str) -> None:
     turns = _turns(talk)
     if not where:
         rows = [(f"#{one.n}", _words(one)) for one in turns]
-        talk.show(*(talk.desk.rows(rows) if rows else ["there are no messages yet"]), "")
+        talk.show(*(talk.screen.rows(rows) if rows else ["there are no messages yet"]), "")
         talk.hint("/rewind N goes back to before message N, /rewind back undoes that")
         return
     found = [one for one in turns if str(one.n) == where.removeprefix("#")]
@@ -294,7 +295,7 @@ async def _rewind(talk: Talk, where: str) -> None:
 
 def _turns(talk: Talk) -> list[Stored]:
     """The messages that began a turn; words that were said during one did not."""
-    history = talk.desk.history(talk.key)
+    history = talk.screen.history(talk.key)
     return [history[at] for at in turn_starts(one.message.role for one in history)]
 
 
@@ -327,11 +328,11 @@ def _come_back(talk: Talk) -> None:
 
 def show_past(talk: Talk) -> None:
     """Show the last messages of the session, and whether another model answers now."""
-    talk.show(*talk.desk.view(talk.key), "")
+    talk.show(*talk.screen.last_messages(talk.key), "")
     if before := talk.app.other_model_before(talk.key):
         talk.hint(
-            f"this chat was answered by {talk.desk.safe(before)}; {talk.app.model} answers now "
-            f"(/model {talk.desk.safe(before)} changes it back)"
+            f"this chat was answered by {talk.screen.safe(before)}; {talk.app.model} answers now "
+            f"(/model {talk.screen.safe(before)} changes it back)"
         )
 
 

@@ -14,7 +14,7 @@ from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 
 if TYPE_CHECKING:
-    from nacre.cli.chat.chat_ports import App
+    from nacre.runtime.assembly import App
 
 EXAMPLES = (
     ("talk", "nacre chat"),
@@ -65,7 +65,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: Out) -> int:
-    from nacre.cli.chat.trust_question import ask_for_trust, folder_of  # noqa: PLC0415 - help does not need it
+    from nacre.cli.chat.questions import ask_for_trust, folder_of  # noqa: PLC0415 - help does not need it
 
     if args.newest is not None and args.ref is not None:
         raise Failure("usage", "-c continues the newest chat of this folder and -r another one: use one of them")
@@ -95,11 +95,11 @@ def run(args: Namespace, out: Out) -> int:
 
 
 def _attach(path: str) -> dict[str, Any]:
-    from nacre.cli.chat.attachments import attached  # noqa: PLC0415 - help does not need it
+    from nacre.channels.file_parts import attach  # noqa: PLC0415 - help does not need it
     from nacre.errors import NacreError  # noqa: PLC0415 - the same
 
     try:
-        return attached(path)
+        return attach(path)
     except NacreError as error:
         raise Failure("usage", f"--attach: {error}") from error
 
@@ -158,10 +158,13 @@ def _running(args: Namespace) -> AbstractAsyncContextManager[App]:
 async def _chat(args: Namespace, out: Out, prompt: str | None, piped: str, attachments: list[dict[str, Any]]) -> int:
     from nacre.agent.actor import UserMessage  # noqa: PLC0415 - loads the agent, which help does not need
     from nacre.channels.file_parts import content, mark_pasted  # noqa: PLC0415 - the same
-    from nacre.cli.chat.chat_session import opening_meta  # noqa: PLC0415 - the same
-    from nacre.cli.chat.interactive import converse  # noqa: PLC0415 - the same
     from nacre.cli.chat.oneshot import answer  # noqa: PLC0415 - the same
-    from nacre.cli.chat.resume import describe_origin, session_key  # noqa: PLC0415 - the same
+    from nacre.cli.chat.repl import converse  # noqa: PLC0415 - the same
+    from nacre.cli.chat.resume import (  # noqa: PLC0415 - the same
+        describe_origin,
+        opening_meta,
+        session_key,
+    )
     from nacre.cli.commands.init import mention, offer  # noqa: PLC0415 - the same
     from nacre.cli.notices import tell_warnings  # noqa: PLC0415 - the same
     from nacre.errors import NoModel  # noqa: PLC0415 - the same

@@ -67,7 +67,7 @@ def _list(store: TrustStore, out: Out) -> int:
 
 
 def _accept(store: TrustStore, path: Path, root: Path, args: Namespace, out: Out) -> int:
-    from nacre.cli.chat.trust_question import describe  # noqa: PLC0415 - the same
+    from nacre.cli.chat.questions import describe  # noqa: PLC0415 - the same
     from nacre.config import load  # noqa: PLC0415 - the same
     from nacre.runtime.folder import all_sources, digests  # noqa: PLC0415 - as above
     from nacre.runtime.trust import why_broad  # noqa: PLC0415 - the same

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from textwrap import fill
+from typing import Protocol
 
+from nacre.agent.ports import Answer, Approval, Ask
+from nacre.cli.chat.reader import About
 from nacre.cli.failures import Failure
 from nacre.cli.one_line import clean, is_utf8
 from nacre.cli.output import Out
@@ -99,3 +102,46 @@ def _beginning(file: Path) -> str:
             return stream.read(10_000)
     except OSError as error:
         return f"({error.strerror})"
+
+
+# ---- Ask a person whether a tool may run: yes, no, or always
+
+
+_ANSWERS: dict[str, Answer] = {"y": "yes", "yes": "yes", "n": "no", "no": "no"}
+_ALWAYS: dict[str, Answer] = {"a": "always", "always": "always"}
+_VIEW = ("v", "view")
+
+
+class Read(Protocol):
+    """Asks a question and returns one of the answers; `about` is drawn above it, to fit the screen."""
+
+    async def __call__(self, question: str, answers: Collection[str], about: About | None = None) -> str: ...
+
+
+def ask_with(draw: Callable[[Approval, int], list[str]], show: Callable[[Sequence[str]], None], read: Read) -> Ask:
+    """Make an `Ask`: a question is drawn to fit the screen, then an answer is read."""
+
+    async def ask(approval: Approval) -> Answer:
+        answers = {**_ANSWERS, **(_ALWAYS if approval.always else {})}
+        prompt = f"Allow? [y]es, [n]o, {'[a]lways, ' if approval.always else ''}[v]iew: "
+        shown: list[str] = []
+
+        def draw_to_fit(limit: int) -> list[str]:
+            shown[:] = draw(approval, limit)
+            return shown
+
+        def draw_first_line(_: int) -> list[str]:
+            return draw(approval, sys.maxsize)[:1]
+
+        show([])
+        about: About = draw_to_fit
+        while (answer := await read(prompt, (*answers, *_VIEW), about)) in _VIEW:
+            # All of it is printed once, unless it was; then the question needs only its first line.
+            whole = draw(approval, sys.maxsize)
+            show(whole[1:] if len(shown) < len(whole) else ["  (this is all of it)"])
+            about = draw_first_line
+            shown = whole
+        show([f"  {answers[answer]}"])
+        return answers[answer]
+
+    return ask
