@@ -209,28 +209,25 @@ def _read_file(skill: Skill, file: str) -> str:
         wanted = file
     if not wanted:
         raise ToolError(f"the skill {skill.name!r} has no file {file!r}: it has {', '.join(listed) or 'none'}")
-    with os.fdopen(_open_below(skill.folder, wanted.split("/")), "rb") as stream:
-        data = stream.read(_MAX_FILE + 1)
+    # Opened name by name from its folder, so that a link put in between leads nowhere.
+    *above, last = wanted.split("/")
+    directory = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    with ExitStack() as stack:
+        at = os.open(skill.folder, directory)
+        stack.callback(os.close, at)
+        try:
+            for part in above:
+                at = os.open(part, directory | os.O_NOFOLLOW, dir_fd=at)
+                stack.callback(os.close, at)
+            fd = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+        except OSError as error:
+            raise ToolError(f"{wanted!r} cannot be read: {error.strerror}") from error
+        stack.callback(os.close, fd)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ToolError(f"{wanted!r} cannot be read: it is not a file")
+        with os.fdopen(fd, "rb", closefd=False) as stream:
+            data = stream.read(_MAX_FILE + 1)
     if b"\0" in data:
         return f"{file} is not text: it is at {skill.folder.resolve() / wanted}"
     note = f"\n[only the first {_MAX_FILE:,} bytes]" if len(data) > _MAX_FILE else ""
     return data[:_MAX_FILE].decode("utf-8", "replace") + note
-
-
-def _open_below(folder: Path, parts: list[str]) -> int:
-    """Open a file name by name from its folder, so that a link put in between leads nowhere."""
-    directory = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    with ExitStack() as stack:
-        at = os.open(folder, directory)
-        stack.callback(os.close, at)
-        try:
-            for part in parts[:-1]:
-                at = os.open(part, directory | os.O_NOFOLLOW, dir_fd=at)
-                stack.callback(os.close, at)
-            fd = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
-        except OSError as error:
-            raise ToolError(f"{'/'.join(parts)!r} cannot be read: {error.strerror}") from error
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise ToolError(f"{'/'.join(parts)!r} cannot be read: it is not a file")
-    return fd

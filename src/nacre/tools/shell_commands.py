@@ -207,14 +207,7 @@ _OPTIONS = {
     "zip": "-TT --unzip-command",
 }
 """Options that name a program to run, a file to write, or a variable to set; long ones may be shortened."""
-_GIT_RUNS = {
-    "bisect": "run",
-    "clone": "-c -u",
-    "difftool": "-x",
-    "grep": "-O",
-    "rebase": "-x",
-    "submodule": "foreach",
-}
+_GIT_RUNS = {"bisect": "run", "clone": "-c -u", "difftool": "-x", "grep": "-O", "rebase": "-x", "submodule": "foreach"}
 
 
 def always_asks(words: Sequence[str]) -> bool:

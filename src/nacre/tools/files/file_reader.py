@@ -86,9 +86,51 @@ class Reader:
         workspace, place = self._locate(path)
         # A path that is shown can be given back: one of a skill is a full path.
         prefix = "" if workspace is self._workspace else f"{workspace.root}/"
-        listing = _Listing(workspace, Pattern(pattern), prefix)
-        listing.fill(place, listing.pattern.start)
-        return Output(text=listing.text(pattern, path))
+        shape = Pattern(pattern)
+        rows: list[str] = []
+        not_entered: set[str] = set()
+        more = looked_at = 0
+
+        def add(row: str) -> None:
+            nonlocal more
+            if len(rows) >= _MAX_ENTRIES:
+                more += 1
+            else:
+                rows.append(harmless(prefix + row))
+
+        def fill(path: str, states: frozenset[int]) -> None:
+            """Take what a folder has, and those below it; raises ToolError if the folder cannot be opened."""
+            nonlocal looked_at
+            shown, entries = workspace.entries(path, limit=_MAX_LOOKED_AT - looked_at)
+            looked_at += len(entries)
+            for entry in entries:
+                is_meant, after = shape.step(states, entry.name)
+                is_folder = stat.S_ISDIR(entry.mode)
+                place = f"{shown}/{entry.name}" if shown else entry.name
+                if is_meant:
+                    target = f" -> {entry.target}" if stat.S_ISLNK(entry.mode) else f"  {_bytes(entry.size)}"
+                    add(place + ("/" if is_folder else target))
+                if not after or not is_folder or looked_at >= _MAX_LOOKED_AT or place.count("/") >= _MAX_DEPTH:
+                    continue
+                # What has too much in it is searched only if it is named.
+                if entry.name in _CROWDED and not shape.names(states, entry.name):
+                    not_entered.add(entry.name)
+                    continue
+                try:
+                    fill(place, after)
+                except ToolError:
+                    add(f"{place}/  (cannot be read)")
+
+        fill(place, shape.start)
+        rows = rows or [f"no file in {path} matches {pattern}" if looked_at else f"{path} is empty"]
+        if more:
+            rows.append(f"[{more:,} more not shown: use a narrower pattern]")
+        if looked_at >= _MAX_LOOKED_AT:
+            rows.append(f"[stopped after {_MAX_LOOKED_AT:,} names: list a subdirectory instead]")
+        if not_entered:
+            names = ", ".join(sorted(not_entered))
+            rows.append(f"[not searched: {names}; name them in the pattern to search them]")
+        return Output(text="\n".join(rows))
 
     def _locate(self, path: str) -> tuple[Workspace, str]:
         """Where a path is looked for; in the folder of a skill upper and lower case are the same."""
@@ -111,9 +153,6 @@ def reading_tools(workspace: Workspace, skills: Sequence[Workspace] = ()) -> tup
     """The tools that only read."""
     reader = Reader(workspace, skills)
     return (Function(reader.read_file, effect="read"), Function(reader.list_files, effect="read"))
-
-
-# ---- files
 
 
 def _lines(file: BinaryIO, path: str, encoding: str) -> Iterator[tuple[str, int]]:
@@ -165,63 +204,6 @@ def _excerpt(lines: Iterator[tuple[str, int]], path: str, offset: int, limit: in
     if is_odd:
         shown.append("[bytes that are not UTF-8 are shown as \ufffd]")
     return "\n".join(shown)
-
-
-# ---- directories
-
-
-class _Listing:
-    """What a pattern finds, as far as there is room for it."""
-
-    def __init__(self, workspace: Workspace, pattern: Pattern, prefix: str) -> None:
-        self._workspace = workspace
-        self.pattern = pattern
-        self._prefix = prefix
-        self._rows: list[str] = []
-        self._more = 0
-        self._looked_at = 0
-        self._not_entered: set[str] = set()
-
-    def fill(self, path: str, states: frozenset[int]) -> None:
-        """Take what a folder has, and those below it; raises ToolError if the folder cannot be opened."""
-        with self._workspace.directory(path) as (fd, shown):
-            entries = self._workspace.entries(fd, shown, limit=_MAX_LOOKED_AT - self._looked_at)
-        self._looked_at += len(entries)
-        for entry in entries:
-            is_meant, after = self.pattern.step(states, entry.name)
-            is_folder = stat.S_ISDIR(entry.mode)
-            place = f"{shown}/{entry.name}" if shown else entry.name
-            if is_meant:
-                target = f" -> {entry.target}" if stat.S_ISLNK(entry.mode) else f"  {_bytes(entry.size)}"
-                self._add(place + ("/" if is_folder else target))
-            # What cannot be entered, or has too much in it to be searched unless it is named.
-            if not after or not is_folder or self._looked_at >= _MAX_LOOKED_AT or place.count("/") >= _MAX_DEPTH:
-                continue
-            if entry.name in _CROWDED and not self.pattern.names(states, entry.name):
-                self._not_entered.add(entry.name)
-                continue
-            try:
-                self.fill(place, after)
-            except ToolError:
-                self._add(f"{place}/  (cannot be read)")
-
-    def text(self, pattern: str, path: str) -> str:
-        notes = []
-        if self._more:
-            notes.append(f"[{self._more:,} more not shown: use a narrower pattern]")
-        if self._looked_at >= _MAX_LOOKED_AT:
-            notes.append(f"[stopped after {_MAX_LOOKED_AT:,} names: list a subdirectory instead]")
-        if self._not_entered:
-            names = ", ".join(sorted(self._not_entered))
-            notes.append(f"[not searched: {names}; name them in the pattern to search them]")
-        nothing = f"{path} is empty" if not self._looked_at else f"no file in {path} matches {pattern}"
-        return "\n".join([*(self._rows or [nothing]), *notes])
-
-    def _add(self, row: str) -> None:
-        if len(self._rows) >= _MAX_ENTRIES:
-            self._more += 1
-        else:
-            self._rows.append(harmless(self._prefix + row))
 
 
 def _bytes(size: int) -> str:

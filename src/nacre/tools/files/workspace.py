@@ -136,32 +136,28 @@ class Workspace:
             except OSError as error:
                 raise ToolError(f"{spot.shown!r} was not removed: {error.strerror}") from error
 
-    @contextmanager
-    def directory(self, path: str) -> Iterator[tuple[int, str]]:
-        """Open a directory for listing; gives its descriptor and its path from the root ("" for the root)."""
+    def entries(self, path: str, *, limit: int) -> tuple[str, list[Entry]]:
+        """A directory's path from the root ("" for the root), and what it has, sorted, without what is hidden."""
+        found: list[Entry] = []
+        secret = self._identities(self._hidden)
         with self._walk_to(path) as walk:
             walk.enter_last()
             fd = _open_at(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, walk.here, path)
             try:
-                yield fd, walk.shown
+                with os.scandir(fd) as names:
+                    for item in names:
+                        with suppress(OSError):
+                            status = item.stat(follow_symlinks=False)
+                            place = os.path.join(self.root, walk.shown, item.name)
+                            if (status.st_dev, status.st_ino) not in secret and not _is_within(place, self._hidden):
+                                target = os.readlink(item.name, dir_fd=fd) if item.is_symlink() else ""
+                                entry = Entry(name=item.name, mode=status.st_mode, size=status.st_size, target=target)
+                                found.append(entry)
+                        if len(found) >= limit:
+                            break
             finally:
                 os.close(fd)
-
-    def entries(self, directory: int, shown: str, *, limit: int) -> list[Entry]:
-        """What a directory that is open holds, sorted, without what is hidden."""
-        found: list[Entry] = []
-        secret = self._identities(self._hidden)
-        with os.scandir(directory) as names:
-            for item in names:
-                with suppress(OSError):
-                    status = item.stat(follow_symlinks=False)
-                    place = os.path.join(self.root, shown, item.name)
-                    if (status.st_dev, status.st_ino) not in secret and not _is_within(place, self._hidden):
-                        target = os.readlink(item.name, dir_fd=directory) if item.is_symlink() else ""
-                        found.append(Entry(name=item.name, mode=status.st_mode, size=status.st_size, target=target))
-                if len(found) >= limit:
-                    break
-        return sorted(found, key=lambda entry: entry.name)
+            return walk.shown, sorted(found, key=lambda entry: entry.name)
 
     # ---- walking
 

@@ -152,16 +152,16 @@ class Interactive:
                 body = _PAGE if is_answer else b""
                 head = b"content-type: text/html\r\nreferrer-policy: no-referrer\r\nconnection: close\r\n"
                 await stream.send(b"HTTP/1.1 %s\r\n%scontent-length: %d\r\n\r\n%s" % (status, head, len(body), body))
-                if is_answer:
-                    self._take_answer({name: values[0] for name, values in query.items()})
-
-    def _take_answer(self, query: dict[str, str]) -> None:
-        if "error" in query:
-            reason = query.get("error_description") or query["error"]
-            self._result = ToolError(f"the server refused: {harmless(reason)[:300]}")
-        else:
-            self._result = AuthorizationCodeResult(code=query["code"], state=query.get("state"), iss=query.get("iss"))
-        self._answered.set()
+                if not is_answer:
+                    return
+                given = {name: values[0] for name, values in query.items()}
+                if "error" in given:
+                    reason = given.get("error_description") or given["error"]
+                    self._result = ToolError(f"the server refused: {harmless(reason)[:300]}")
+                else:
+                    code, state, issuer = given["code"], given.get("state"), given.get("iss")
+                    self._result = AuthorizationCodeResult(code=code, state=state, iss=issuer)
+                self._answered.set()
 
 
 def _provider(
@@ -183,7 +183,14 @@ def _provider(
         # A client whose id is an address says there who it is.
         client_metadata_url=config.client_id if config.client_id.startswith("https://") else None,
     )
-    storage.restore(provider.context)
+    # What the package does not ask for: when the tokens expire, and where they are refreshed.
+    record, context = file.read(), provider.context
+    storage.context, context.token_expiry_time = context, record.expires
+    if record.issuer is not None:
+        context.oauth_metadata = OAuthMetadata.model_validate(record.issuer)
+        context.auth_server_url = str(context.oauth_metadata.issuer)
+    if record.resource is not None:
+        context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(record.resource)
     return provider, storage
 
 
@@ -192,21 +199,11 @@ class _Storage:
 
     def __init__(self, config: Config, file: TokenFile) -> None:
         self._config, self._file = config, file
-        self._context: OAuthContext | None = None
+        self.context: OAuthContext | None = None
         self.stamp: tuple[int, int] | None = None
         self.is_new = False
         self.keeps_client = True
         self.is_written = False
-
-    def restore(self, context: OAuthContext) -> None:
-        """Give the package what it does not ask for: when the tokens expire, and where they are refreshed."""
-        record, self._context = self._file.read(), context
-        context.token_expiry_time = record.expires
-        if record.issuer is not None:
-            context.oauth_metadata = OAuthMetadata.model_validate(record.issuer)
-            context.auth_server_url = str(context.oauth_metadata.issuer)
-        if record.resource is not None:
-            context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(record.resource)
 
     async def get_tokens(self) -> OAuthToken | None:
         found = None if self.is_new else self._file.read().tokens
@@ -214,7 +211,7 @@ class _Storage:
         return None if found is None else OAuthToken.model_validate(found)
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        context = self._context
+        context = self.context
         self._change(
             tokens=_dump(tokens),
             expires=None if tokens.expires_in is None else time.time() + tokens.expires_in,

@@ -134,11 +134,7 @@ class Server:
         return await offer_of(self)
 
     async def use(
-        self,
-        act: Callable[[Client], Awaitable[T]],
-        *,
-        deadline: Deadline | None = None,
-        scene: Scene | None = None,
+        self, act: Callable[[Client], Awaitable[T]], *, deadline: Deadline | None = None, scene: Scene | None = None
     ) -> T:
         """Ask the server, starting it first if need be; raises ToolError, which says what the server is called."""
         for is_last in (False, True):
