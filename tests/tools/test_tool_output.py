@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from nacre.tools.tool_output import bounded, harmless, printed
+from nacre.tools.tool_output import harmless, limit_output, strip_terminal_codes
 
 
 def test_short_text_is_as_it_is() -> None:
-    found = bounded("a\tb\nc é 漢")
+    found = limit_output("a\tb\nc é 漢")
     assert (found.text, found.whole) == ("a\tb\nc é 漢", None)
 
 
 def test_long_text_keeps_head_and_tail_and_says_how_much_is_missing() -> None:
-    found = bounded("h" * 600 + "t" * 600, limit=100)
+    found = limit_output("h" * 600 + "t" * 600, limit=100)
     assert found.text == "h" * 50 + "\n[… 1,100 characters left out …]\n" + "t" * 50
     assert found.whole == "h" * 600 + "t" * 600
 
 
 def test_it_is_cut_between_lines_if_one_ends_near() -> None:
     text = "".join(f"line {i}\n" for i in range(1000))
-    found = bounded(text, limit=1000).text
+    found = limit_output(text, limit=1000).text
     head, _, tail = found.partition("\n[…")
     assert text.startswith(head + "\n")
     assert tail.splitlines()[1].startswith("line ")
@@ -55,4 +55,4 @@ def test_control_characters_are_shown_and_not_obeyed(text: str, shown: str) -> N
     ],
 )
 def test_what_a_program_printed_is_read_as_from_a_plain_terminal(text: str, shown: str) -> None:
-    assert printed(text) == shown
+    assert strip_terminal_codes(text) == shown

@@ -75,7 +75,7 @@ def settle(  # noqa: PLR0913 - each is a choice of its own, by name
     room = os.path.realpath(workspace)
     if not os.path.isdir(room):
         raise ConfigError(f"the workspace {workspace!r} is not a folder; create it")
-    if room == "/" or _seen(room, (*system, "/etc", "/proc", "/sys", "/dev", "/boot")):
+    if room == "/" or _is_inside_any(room, (*system, "/etc", "/proc", "/sys", "/dev", "/boot")):
         raise ConfigError(f"the workspace {workspace!r} belongs to the system; choose a folder of your own")
     for path in readable:
         if not os.path.exists(path):
@@ -86,7 +86,7 @@ def settle(  # noqa: PLR0913 - each is a choice of its own, by name
     # What is hidden matters only where it would be seen otherwise.
     visible = (room, *system, *SETTINGS, *open_to_all, *shown)
     real = {_real(path, room) for path in hidden}
-    covered = sorted(path for path in real if _seen(path, visible) and os.path.lexists(path))
+    covered = sorted(path for path in real if _is_inside_any(path, visible) and os.path.lexists(path))
     for path in (room, *open_to_all):
         cover = next((other for other in covered if inside(path, other)), None)
         if cover is not None:
@@ -95,15 +95,15 @@ def settle(  # noqa: PLR0913 - each is a choice of its own, by name
     kept = sorted(
         path
         for path in {os.path.realpath(path) for path in frozen}
-        if _below(path, room) and not _seen(path, covered) and os.path.exists(path)
+        if _below(path, room) and not _is_inside_any(path, covered) and os.path.exists(path)
     )
     return Policy(
         workspace=room,
         covered=tuple(path for path in covered if not any(_below(path, other) for other in covered)),
         frozen=tuple(kept),
         held=tuple(sorted({folder for path in (*covered, *kept) for folder in _between(room, path)})),
-        readable=(*open_to_all, *(path for path in shown if not _seen(path, (room, *covered)))),
-        bared=tuple(path for path in shown if _seen(path, covered)),
+        readable=(*open_to_all, *(path for path in shown if not _is_inside_any(path, (room, *covered)))),
+        bared=tuple(path for path in shown if _is_inside_any(path, covered)),
         system=system,
         network=network,
         limits=limits,
@@ -130,7 +130,7 @@ def linked_folders(programs: Sequence[str], elsewhere: str, *, hidden: Sequence[
             real = map(os.path.realpath, links)
             found |= {os.path.relpath(path, elsewhere).split("/")[0] for path in real if _below(path, elsewhere)}
     folders = (f"{elsewhere}/{name}" for name in found)
-    return sorted(path for path in folders if os.path.isdir(path) and not _seen(path, secret))
+    return sorted(path for path in folders if os.path.isdir(path) and not _is_inside_any(path, secret))
 
 
 def fingerprint(policy: Policy) -> tuple[tuple[int, int], ...]:
@@ -155,7 +155,7 @@ def _below(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/") and path != folder
 
 
-def _seen(path: str, visible: Sequence[str]) -> bool:
+def _is_inside_any(path: str, visible: Sequence[str]) -> bool:
     return any(inside(path, place) for place in visible)
 
 

@@ -17,7 +17,7 @@ from nacre.errors import InvalidKey, ToolError
 from nacre.history.message_text import text_of
 from nacre.keys import is_internal
 from nacre.tools.functions import Function
-from nacre.tools.tool_output import MAX_LENGTH, bounded, harmless, printed
+from nacre.tools.tool_output import MAX_LENGTH, harmless, limit_output, strip_terminal_codes
 
 # ---- shell
 
@@ -45,8 +45,8 @@ def shell_tool(sandbox: Sandbox) -> Function:
         finished = await sandbox.run([program, "-c", command], timeout=seconds, max_bytes=_MAX_BYTES)
         for note in finished.notes:
             scene.emit(Notice(note))
-        text = printed(finished.output.decode("utf-8", "replace")).rstrip("\n")
-        found = bounded(text or "(no output)", failed=finished.timed_out or finished.status != 0)
+        text = strip_terminal_codes(finished.output.decode("utf-8", "replace")).rstrip("\n")
+        found = limit_output(text or "(no output)", failed=finished.timed_out or finished.status != 0)
         # How it ended.
         ends = [f"it printed more than {_MAX_BYTES:,} bytes; the rest was not kept"] if finished.cut else []
         if finished.timed_out:
@@ -147,7 +147,7 @@ def delegate_tool(children: Children, limits: DelegateLimits | None = None) -> F
         report = await children.run(work, scene.emit)
         used = f"{report.steps:,} step{'s' * (report.steps != 1)}, {report.tokens:,} tokens"
         heading = f"[session {report.key}: {_STATUS[report.status]}; {used}]"
-        return bounded(f"{heading}\n\n{report.answer or '(no answer)'}", failed=report.status != "done")
+        return limit_output(f"{heading}\n\n{report.answer or '(no answer)'}", failed=report.status != "done")
 
     return Function(delegate, effect="run")
 

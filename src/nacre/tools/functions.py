@@ -22,7 +22,7 @@ from msgspec import NODEFAULT, Meta, Struct, ValidationError
 
 from nacre.agent.ports import Effect, Output, Scene, Spec, Tool
 from nacre.errors import NacreError, ToolError
-from nacre.tools.tool_output import bounded
+from nacre.tools.tool_output import limit_output
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _REFERENCE = "#/$defs/"
@@ -104,7 +104,7 @@ class Function:
                     value = "done" if value is None else msgspec.json.encode(value).decode()
                 except (TypeError, ValueError):
                     value = str(value)
-            return bounded(value)
+            return limit_output(value)
         except ToolError:
             raise
         except NacreError as error:

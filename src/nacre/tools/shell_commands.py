@@ -86,7 +86,7 @@ def _word(line: str, at: int) -> tuple[Word, int]:
             text += _printable(line[at + 1 : end])
             at = end + 1
         elif character == '"':
-            piece, at = _double_quoted(line, at + 1)
+            piece, at = _read_double_quotes(line, at + 1)
             text += piece
         elif character == "\\":
             if at + 1 == len(line) or line[at + 1] == "\n":
@@ -105,7 +105,7 @@ def _word(line: str, at: int) -> tuple[Word, int]:
     return Word(text, is_pattern), at
 
 
-def _double_quoted(line: str, at: int) -> tuple[str, int]:
+def _read_double_quotes(line: str, at: int) -> tuple[str, int]:
     """The text up to the closing double quote, and where it ends."""
     text = ""
     while at < len(line):

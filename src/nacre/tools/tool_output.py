@@ -1,4 +1,4 @@
-"""What a model is shown of a tool's output: bounded, and harmless to a terminal."""
+"""What a model is shown of a tool's output: with a limit, and harmless to a terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BYTE = 0xFF
 _UNIT = 0xFFFF
 
 
-def bounded(text: str, *, limit: int = MAX_LENGTH, failed: bool = False) -> Output:
+def limit_output(text: str, *, limit: int = MAX_LENGTH, failed: bool = False) -> Output:
     """Give a text to the model: harmless, and if it is long its head and its tail with a note between them."""
     safe = harmless(text)
     if len(safe) <= limit:
@@ -49,7 +49,7 @@ def harmless(text: str) -> str:
     return _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
 
 
-def printed(text: str) -> str:
+def strip_terminal_codes(text: str) -> str:
     """What a program printed as a plain terminal would have it in the end: no colours, no lines written over."""
     lines = _SEQUENCE.sub("", text).replace("\r\n", "\n").split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)

@@ -386,7 +386,7 @@ class Pattern:
         pairs = zip(parts, [*parts[1:], ""], strict=True)
         self._parts: Sequence[str] = [one for one, after in pairs if not one == after == _ANY_DEPTH]
         self._names = [re.compile(translate(part)) for part in self._parts]
-        self.start = self._closed({0})
+        self.start = self._close({0})
 
     def step(self, states: frozenset[int], name: str) -> tuple[bool, frozenset[int]]:
         """Go one name further: whether the path is meant, and from where in the pattern its content goes on."""
@@ -396,14 +396,14 @@ class Pattern:
                 after.add(state)
             elif state < len(self._parts) and self._names[state].match(name):
                 after.add(state + 1)
-        closed, end = self._closed(after), len(self._parts)
+        closed, end = self._close(after), len(self._parts)
         return end in closed, closed - {end}
 
     def names(self, states: frozenset[int], name: str) -> bool:
         """Whether the pattern says this name itself, and not only through `**`."""
         return any(state < len(self._parts) and self._parts[state] == name for state in states)
 
-    def _closed(self, states: set[int]) -> frozenset[int]:
+    def _close(self, states: set[int]) -> frozenset[int]:
         """States with those that are reached because `**` may stand for nothing."""
         found = set(states)
         for state in sorted(states):

@@ -44,7 +44,7 @@ Show = Callable[[str], Awaitable[None]]
 """Show the user a page on which they log in."""
 
 
-def silent(config: Config, file: TokenFile) -> httpx2.Auth:
+def silent_login(config: Config, file: TokenFile) -> httpx2.Auth:
     """Use the tokens that are there, and refresh them; whatever needs a person raises LoginNeeded."""
     record = file.read()
     if record.tokens is None:

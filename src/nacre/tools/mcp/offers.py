@@ -19,7 +19,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from nacre.agent.ports import Effect, Notice, Output, Scene, Spec, Tool
 from nacre.errors import ToolError
 from nacre.tools.mcp.client_types import Deadline, Offer, Prompt, clean
-from nacre.tools.tool_output import bounded, cut, harmless
+from nacre.tools.tool_output import cut, harmless, limit_output
 
 if TYPE_CHECKING:
     from nacre.tools.mcp.servers import Server
@@ -45,9 +45,10 @@ _MAX_TEXT = 1_000_000
 
 def result_of(result: types.CallToolResult) -> Output:
     """The result of a call; what the server calls an error is a failed one."""
-    if not result.content and result.structured_content is not None:
-        return _bounded(msgspec.json.encode(result.structured_content).decode(), failed=bool(result.is_error))
-    return output_of(result.content, failed=bool(result.is_error))
+    blocks = result.content
+    if not blocks and result.structured_content is not None:
+        blocks = [types.TextContent(type="text", text=msgspec.json.encode(result.structured_content).decode())]
+    return output_of(blocks, failed=bool(result.is_error))
 
 
 def output_of(blocks: Iterable[types.ContentBlock], *, failed: bool = False) -> Output:
@@ -64,12 +65,9 @@ def output_of(blocks: Iterable[types.ContentBlock], *, failed: bool = False) -> 
         is_text = isinstance(block, types.TextContent | types.EmbeddedResource)
         texts.append(f"[{text}]" if text and not is_text else text)
         images += [{"type": "image_url", "image_url": {"url": image}}] if image else []
-    shown = _bounded("\n".join(text for text in texts if text) or "(no output)", failed=failed)
+    text = "\n".join(text for text in texts if text) or "(no output)"
+    shown = limit_output(cut(text, _MAX_TEXT) if len(text) > _MAX_TEXT else text, failed=failed)
     return msgspec.structs.replace(shown, images=tuple(images))
-
-
-def _bounded(text: str, *, failed: bool) -> Output:
-    return bounded(cut(text, _MAX_TEXT) if len(text) > _MAX_TEXT else text, failed=failed)
 
 
 def _render(block: types.ContentBlock) -> tuple[str, str]:
@@ -194,7 +192,7 @@ def _resource_tools(server: Server) -> list[ServerTool]:
         lines = [_line(str(one.uri), one) for one in await _all(client.list_resources, lambda page: page.resources)]
         templates = await _all(client.list_resource_templates, lambda page: page.resource_templates)
         lines += [_line(one.uri_template, one) for one in templates]
-        return bounded("\n".join(lines) or "there are no resources")
+        return limit_output("\n".join(lines) or "there are no resources")
 
     async def read_resource(client: Client, arguments: Mapping[str, Any], _: ProgressFnT) -> Output:
         uri = arguments.get("uri")

@@ -100,9 +100,9 @@ def login_from(folder: Path) -> Login:
     """Log in with the tokens that are in a folder; where a person is needed, raise LoginNeeded."""
 
     def login(config: Config) -> Any:
-        from nacre.tools.mcp.oauth import silent  # noqa: PLC0415 - it needs the package
+        from nacre.tools.mcp.oauth import silent_login  # noqa: PLC0415 - it needs the package
 
-        return silent(config, TokenFile(folder, config))
+        return silent_login(config, TokenFile(folder, config))
 
     return login
 

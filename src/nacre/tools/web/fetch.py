@@ -17,7 +17,7 @@ from msgspec import Struct
 from nacre.agent.ports import Output, Scene
 from nacre.errors import ToolError
 from nacre.tools.functions import Function
-from nacre.tools.tool_output import bounded, harmless
+from nacre.tools.tool_output import harmless, limit_output
 from nacre.tools.web.page_text import readable
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def _render(url: str, response: Response, data: bytes, *, is_cut: bool) -> Outpu
     if kind in _PAGES or (not kind and text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))):
         title, text = readable(text, url=url)
     parts = [heading, *([title] if title else []), *(["[only the first part was read]"] if is_cut else [])]
-    return bounded("\n".join(parts) + f"\n\n{text or '(no text)'}", failed=response.status_code >= _FAILING)
+    return limit_output("\n".join(parts) + f"\n\n{text or '(no text)'}", failed=response.status_code >= _FAILING)
 
 
 def _reason(error: Exception | None) -> str:
