@@ -30,8 +30,7 @@ from nacre import Message, Sessions
 from nacre.index import minilm
 from nacre.memory import Memory
 from nacre.memory.agent_memory import usual_embedding
-from nacre.memory.model import MEMORY_PAGE, Line, note_of
-from nacre.memory.store import KEY
+from nacre.memory.store import KEY, MEMORY_PAGE, Line, note_of
 from nacre.memory.text_match import is_grounded
 from nacre.providers.scripted import Scripted
 

@@ -14,8 +14,7 @@ from benchmarks.rows import Row, at_most, micros
 from benchmarks.scene import Scene
 from nacre import Message, Sessions
 from nacre.memory import Memory
-from nacre.memory.model import MEMORY_PAGE, Line, note_of
-from nacre.memory.store import KEY
+from nacre.memory.store import KEY, MEMORY_PAGE, Line, note_of
 from nacre.providers.scripted import Scripted
 
 _THINGS = ("server", "invoice", "garden", "flight", "sister", "engine", "recipe", "guitar", "bridge", "window")

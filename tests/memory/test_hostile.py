@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nacre.memory import extraction
-from nacre.memory.model import Line, Part
+from nacre.memory.store import Line, Part
 from nacre.memory.text_match import names, salient, stem, stems
 from nacre.memory.turn_reader import Turn
 

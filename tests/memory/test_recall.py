@@ -12,8 +12,7 @@ from nacre.index.minilm import MiniLM, is_installed
 from nacre.memory import fact_index
 from nacre.memory.agent_memory import HEADING, Memory
 from nacre.memory.fact_index import FactIndex
-from nacre.memory.model import MEMORY_PAGE, Line
-from nacre.memory.store import KEY
+from nacre.memory.store import KEY, MEMORY_PAGE, Line
 from nacre.sessions import Sessions
 from tests.memory.paraphrases import PAIRS
 from tests.memory.scene import memory, texts
@@ -149,7 +148,7 @@ def test_search_finds_facts_and_days(sessions: Sessions, folder: Path) -> None:
 
 def many(sessions: Sessions, folder: Path, count: int) -> Memory:
     """A memory of many facts, stored at once."""
-    from nacre.memory.model import note_of  # noqa: PLC0415 - only here
+    from nacre.memory.store import note_of  # noqa: PLC0415 - only here
 
     words = ("server", "invoice", "garden", "flight", "sister", "engine", "recipe", "guitar", "bridge", "window")
     made = [

@@ -16,8 +16,7 @@ from nacre.entries import Message, ToolCall, encode_message
 from nacre.providers.text_tools.call_shapes import ParsedCall
 from nacre.providers.text_tools.lenient_json import Incomplete, NotJson, Reader
 from nacre.providers.text_tools.parser import Answer, read, read_native
-from nacre.providers.text_tools.provider import call_text
-from nacre.providers.text_tools.stream_filter import StreamFilter
+from nacre.providers.text_tools.provider import StreamFilter, call_text
 from tests.growth import assert_linear
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "corpus" / "calls.jsonl").read_text().splitlines()]

@@ -13,8 +13,8 @@ from nacre.channels.channel import InboundMessage
 from nacre.channels.channel_files import Spool
 from nacre.cli.chat.input_history import Recall
 from nacre.errors import ConfigError
-from nacre.memory.model import RenderedLine
 from nacre.memory.page_files import Base, PageFiles
+from nacre.memory.store import RenderedLine
 from nacre.runtime.access_tokens import FILE, Tokens
 from nacre.runtime.calibrations import Calibrations
 from nacre.runtime.permissions import PermissionStore

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from nacre.entries import Message, Operation, Summarise, Truncate, View, encode_message, message_of
 from nacre.errors import Conflict
 from nacre.history import session_state
-from nacre.legacy.documents import NOTE, Base, Legacy
-from nacre.legacy.message_shapes import is_same, moment
+from nacre.legacy.documents import NOTE, Base, Legacy, is_same, moment
 from nacre.sessions import Sessions
 from nacre.storage.file_store import FileStore
 from nacre.storage.paths import SessionPaths

@@ -20,21 +20,11 @@ from nacre.errors import Conflict, LogDamaged, Refused, StoreError, describe_err
 from nacre.history import alias_table, session_state
 from nacre.history.session_state import RULES
 from nacre.keys import is_internal
+from nacre.legacy import formats
 from nacre.legacy.detect import DONE, LOCK, is_due
 from nacre.legacy.documents import NOTE, Legacy, Unreadable, describe
-from nacre.legacy.formats import read_database, read_source
+from nacre.legacy.formats import Source, contents
 from nacre.legacy.merge import Outcome, Plan, Planner, holds, is_contained, knows
-from nacre.legacy.sources import (
-    Source,
-    contents,
-    free_path,
-    has_log_name,
-    has_migrated,
-    lone_metas,
-    set_aside,
-    sources,
-    unknown_files,
-)
 from nacre.storage.file_names import key_of
 from nacre.storage.file_store import FileStore
 from nacre.storage.paths import SessionPaths, settle_names, write_all
@@ -168,7 +158,7 @@ class _Walk:
 
     def preview(self) -> Iterator[Migrated]:
         """Say what would be done."""
-        return self._each(sources(self._system, self.directory), lambda *_: "")
+        return self._each(formats.sources(self._system, self.directory), lambda *_: "")
 
     def run(self, *, is_settled: bool = False) -> Iterator[Migrated]:
         """Do it, and say what was done; `is_settled` if names of logs in the store are known to be logs."""
@@ -180,11 +170,11 @@ class _Walk:
                 places = [SessionPaths.of(self._root, name) for name in names if key_of(name) is not None]
                 for start in range(0, len(places), _AT_ONCE):
                     self._rename(places[start : start + _AT_ONCE])
-        found = sources(self._system, self.directory, logs=self._own if is_settled else "")
+        found = formats.sources(self._system, self.directory, logs=self._own if is_settled else "")
         if found:
             self._settle()
             yield from self._each(self._clear_names(found), self._carry_out)
-        for folder, name in lone_metas(self._system, self.directory):
+        for folder, name in formats.lone_metas(self._system, self.directory):
             self._finish_meta(folder, name)
 
     @contextmanager
@@ -197,8 +187,8 @@ class _Walk:
     def summarize(self, report: tuple[Migrated, ...]) -> Migration:
         """What was done, and what nobody knows; a store has files of its own, which are not named."""
         directory = self.directory
-        unknown = unknown_files(self._system, directory, self._known) if directory != self._root else []
-        is_known = bool(report) or has_migrated(self._system, directory)
+        unknown = formats.unknown_files(self._system, directory, self._known) if directory != self._root else []
+        is_known = bool(report) or formats.has_migrated(self._system, directory)
         return Migration(report=report, unknown=tuple(unknown), is_known=is_known)
 
     # ---- one file after the other
@@ -216,17 +206,16 @@ class _Walk:
 
     def _migrate_source(self, source: Source, carry_out: _CarryOut) -> Iterator[Migrated]:
         """What becomes of the session in a file, or those in a database; nothing if there is no earlier agent's."""
-        file = self._file(source)
         try:
-            legacy = read_source(self._system, source)
-            for one in read_database(self._system, source.path) if source.is_database else filter(None, [legacy]):
+            found = [formats.read_source(self._system, source)] if not source.is_database else ()
+            for legacy in filter(None, found or formats.read_database(self._system, source.path)):
                 self._known.append(source)
-                yield self._migrate_session(one, source, carry_out)
+                yield self._migrate_session(legacy, source, carry_out)
         except FileNotFoundError:
             return
         except (Unreadable, OSError) as error:
             self._known.append(source)
-            yield Migrated(file=file, outcome="unreadable", detail=str(error))
+            yield Migrated(file=self._file(source), outcome="unreadable", detail=str(error))
 
     def _migrate_session(self, legacy: Legacy, source: Source, carry_out: _CarryOut) -> Migrated:
         file = self._file(source)
@@ -278,10 +267,10 @@ class _Walk:
             for at, source in enumerate(found):
                 is_earlier = False
                 with suppress(Unreadable, OSError):
-                    has_its_name = source.folder == self._own and has_log_name(source.name)
-                    is_earlier = has_its_name and read_source(self._system, source) is not None
+                    has_its_name = source.folder == self._own and formats.has_log_name(source.name)
+                    is_earlier = has_its_name and formats.read_source(self._system, source) is not None
                 if is_earlier:
-                    goal = free_path(self._system, f"{source.path}.migrating")
+                    goal = formats.free_path(self._system, f"{source.path}.migrating")
                     self._system.rename(source.path, goal)
                     cleared[at] = source._replace(name=goal.removeprefix(f"{source.folder}/"))
             if cleared != list(found):
@@ -306,7 +295,7 @@ class _Walk:
             uids = [uid for uid, is_held in found if is_held]
             if not uids:
                 raise LogDamaged(f"session {plan.key!r} does not contain all of {src['file']}, which was not changed")
-            set_aside(self._system, SessionPaths.of(self._root, plan.key), uids[-1], legacy.bad)
+            formats.set_aside(self._system, SessionPaths.of(self._root, plan.key), uids[-1], legacy.bad)
             self._names.give(plan.key, legacy.meta)
         if source.is_database:
             # It keeps its name: it may have other files, and the names of both cannot change in one step.
@@ -349,7 +338,7 @@ class _Walk:
     def _finish(self, folder: str, name: str, original: str) -> None:
         """Give a file the name of one that was migrated; that is durable before anything else is done."""
         try:
-            self._system.rename(f"{folder}/{name}", free_path(self._system, f"{folder}/{original}.migrated"))
+            self._system.rename(f"{folder}/{name}", formats.free_path(self._system, f"{folder}/{original}.migrated"))
         except FileNotFoundError:
             return
         settle_names(self._system, folder)

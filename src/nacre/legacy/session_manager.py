@@ -17,10 +17,8 @@ from msgspec.structs import replace
 from nacre.entries import Message, encode_message, plain, timestamp
 from nacre.errors import Conflict, InvalidMessage, LogDamaged, Refused, StoreError, describe_error
 from nacre.legacy.detect import open_file
-from nacre.legacy.documents import META, Base, Legacy, Unreadable, spell_time
-from nacre.legacy.formats import read_source
-from nacre.legacy.message_shapes import to_earlier
-from nacre.legacy.sources import Source, free_path, sources
+from nacre.legacy.documents import META, Base, Legacy, Unreadable, spell_time, to_earlier
+from nacre.legacy.formats import Source, free_path, read_source, sources
 from nacre.sessions import AnyMessage
 from nacre.storage.file_names import stem
 from nacre.storage.paths import settle_names, unlink_if_there, write_all

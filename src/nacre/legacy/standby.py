@@ -10,27 +10,16 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import NoReturn, TypeVar
 
-from nacre.entries import (
-    AppendMessage,
-    AppendRecord,
-    Operation,
-    Rules,
-    SetMeta,
-    Summarise,
-    Transaction,
-    View,
-    encode_message,
-    parse_time,
-)
+from nacre import entries
+from nacre.entries import Operation, Rules, Transaction, View, encode_message, parse_time
 from nacre.errors import DurabilityUnknown, StoreError, describe_error
 from nacre.history import alias_table, session_state
 from nacre.history.session_state import RULES
 from nacre.keys import is_internal
 from nacre.legacy.documents import Unreadable, spell_time
-from nacre.legacy.formats import read_source
+from nacre.legacy.formats import read_source, sources
 from nacre.legacy.migration import Migration, migrate
 from nacre.legacy.session_manager import Seen, Session, SessionManager, session_of
-from nacre.legacy.sources import sources
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
 from nacre.storage.paths import SessionPaths, uids_in
@@ -195,23 +184,24 @@ class StandIn(MemoryStore):
         else:
             operations = [encode_message(message) for message in self._manager.get_history(key)]
             if summary := self._manager.get_summary(key):
-                operations.append(Summarise(summary))
+                operations.append(entries.Summarise(summary))
             if meta := self._manager.get_meta(key):
-                operations.append(SetMeta(meta))
+                operations.append(entries.SetMeta(meta))
         if operations:
             super().run(key, Transaction(operations))
         self._loaded.add(key)
 
     def _save(self, key: str, transaction: Transaction) -> None:
         manager = self._manager
-        said = [one for one in transaction.operations if isinstance(one, AppendMessage)]
-        if not all(isinstance(one, AppendMessage | AppendRecord | SetMeta) for one in transaction.operations):
+        kinds = [type(one) for one in transaction.operations]
+        count = kinds.count(entries.AppendMessage)
+        if not {*kinds} <= {entries.AppendMessage, entries.AppendRecord, entries.SetMeta}:
             manager.set_history(key, super().read(key, session_state.history) or ())
             manager.set_summary(key, super().read(key, lambda view: session_state.summary(view, view.state)) or "")
-        elif said:
-            for message in (super().read(key, lambda view: session_state.history(view, len(said))) or ())[-len(said) :]:
+        elif count:
+            for message in (super().read(key, lambda view: session_state.history(view, count)) or ())[-count:]:
                 manager.add_full_message(key, message)
-        elif not any(isinstance(one, SetMeta) for one in transaction.operations) or not manager.get_history(key):
+        elif entries.SetMeta not in kinds or not manager.get_history(key):
             # A meta without a message is saved with the first one.
             return
         manager.set_meta(key, super().read(key, lambda view: session_state.meta(view, view.state)) or {})

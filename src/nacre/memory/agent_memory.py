@@ -23,10 +23,9 @@ from nacre.keys import is_internal
 from nacre.memory import contradictions, extraction, turn_reader
 from nacre.memory.extraction import Extraction
 from nacre.memory.fact_index import FactIndex, Vectors
-from nacre.memory.model import MEMORY_PAGE, Cursor, Line, Source, State, Strike
 from nacre.memory.page_files import PageFiles
 from nacre.memory.page_sync import PageSync
-from nacre.memory.store import FactStore, with_earlier, with_related
+from nacre.memory.store import MEMORY_PAGE, Cursor, FactStore, Line, Source, State, Strike, with_earlier, with_related
 from nacre.memory.text_match import STANDING_WORDS, is_same, is_standing, normal, one_line, salient, stems
 from nacre.memory.turn_reader import Turn, utc_text
 from nacre.sessions import Sessions

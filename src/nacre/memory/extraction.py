@@ -11,18 +11,9 @@ from msgspec import Struct
 
 from nacre.agent.ports import Context
 from nacre.entries import Message
-from nacre.memory import contradictions
-from nacre.memory.model import MEMORY_PAGE, Line, Part, Source, Strike
-from nacre.memory.text_match import (
-    in_first_person,
-    is_grounded,
-    is_instruction,
-    is_same,
-    normal,
-    one_line,
-    salient,
-    stems,
-)
+from nacre.memory import contradictions, text_match
+from nacre.memory.store import MEMORY_PAGE, Line, Part, Source, Strike
+from nacre.memory.text_match import is_same, normal, one_line, salient, stems
 from nacre.memory.turn_reader import Turn, utc_text
 
 _MAX_LINE, _MAX_FACT, _MAX_SUBJECT, _MAX_EXCERPT = 240, 300, 60, 120
@@ -174,11 +165,12 @@ def judge(text: str, turn: Turn) -> Verdict:
     The assistant's are too while nothing else has been in the conversation that it may be repeating, but never for
     instructions. What the user pasted is asked about.
     """
-    if is_grounded(text, in_first_person(turn.own) if is_instruction(text) else turn.own):
+    is_instruction = text_match.is_instruction(text)
+    if text_match.is_grounded(text, text_match.in_first_person(turn.own) if is_instruction else turn.own):
         return "keep"
-    if not turn.outside and not is_instruction(text) and is_grounded(text, turn.said):
+    if not turn.outside and not is_instruction and text_match.is_grounded(text, turn.said):
         return "keep"
-    return "ask" if is_grounded(text, turn.asked) else "no"
+    return "ask" if text_match.is_grounded(text, turn.asked) else "no"
 
 
 def replaced_by(new: Line, known: Sequence[Line], named: Collection[str] = ()) -> list[Line]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nacre.index.minilm import MiniLM
 from nacre.index.search_text import spellings_in
 from nacre.index.stems import irregular
-from nacre.memory.model import Line
+from nacre.memory.store import Line
 from nacre.memory.text_match import is_grammar, tokens
 
 if TYPE_CHECKING:

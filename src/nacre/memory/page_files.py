@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from nacre.memory.model import MEMORY_PAGE, RenderedLine
+from nacre.memory.store import MEMORY_PAGE, RenderedLine
 from nacre.storage.paths import unlink_if_there, write_all
 from nacre.storage.system import System
 

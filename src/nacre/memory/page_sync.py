@@ -12,9 +12,8 @@ from difflib import SequenceMatcher
 from msgspec.structs import replace
 
 from nacre.errors import describe_error
-from nacre.memory.model import MEMORY_PAGE, TOP, Line, Part, RenderedLine, State, Strike, skeleton
 from nacre.memory.page_files import Base, FileStamp, PageFiles
-from nacre.memory.store import FactStore
+from nacre.memory.store import MEMORY_PAGE, TOP, FactStore, Line, Part, RenderedLine, State, Strike, skeleton
 from nacre.memory.turn_reader import utc_text
 
 logger = logging.getLogger(__name__)

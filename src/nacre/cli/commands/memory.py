@@ -19,7 +19,7 @@ from nacre.errors import NacreError, install_command
 
 if TYPE_CHECKING:
     from nacre.memory.agent_memory import Memory, Version
-    from nacre.memory.model import Line
+    from nacre.memory.store import Line
     from nacre.sessions import Sessions
 
 EXAMPLES = (

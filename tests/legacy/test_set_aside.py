@@ -8,7 +8,7 @@ import pytest
 
 import nacre
 from nacre.legacy.documents import Bad
-from nacre.legacy.sources import set_aside
+from nacre.legacy.formats import set_aside
 from nacre.storage.paths import SessionPaths
 from nacre.storage.system import System
 

@@ -7,7 +7,7 @@ import pytest
 
 from nacre.entries import Message, ToolCall
 from nacre.errors import InvalidMessage
-from nacre.legacy.message_shapes import from_earlier, is_same, moment, to_earlier, to_picoclaw
+from nacre.legacy.documents import from_earlier, is_same, moment, to_earlier, to_picoclaw
 
 WHEN = datetime(2026, 3, 1, 4, 0, 0, 123456, tzinfo=UTC)
 
