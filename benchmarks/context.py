@@ -32,10 +32,10 @@ import nacre
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Context, Effect, Emit, Output, Reply, Scene, Spec, Tool, Usage
 from nacre.config import Settings
-from nacre.entries import Message, ToolCall
 from nacre.history.tokens import cost, estimate
 from nacre.memory import Memory
 from nacre.memory.agent_memory import HEADING
+from nacre.messages import Message, ToolCall
 from nacre.providers import anthropic, openai
 from nacre.runtime import App
 from nacre.runtime.agent_parts import Furniture

@@ -15,7 +15,7 @@ import anyio
 from benchmarks.rows import Row, at_most, plain
 from benchmarks.scene import Scene
 from nacre.agent.ports import Context, Spec
-from nacre.entries import Message
+from nacre.messages import Message
 from nacre.providers.embedded import ALL_CORES, AUTOMATIC, Embedded, Settings
 from nacre.providers.weights import is_installed
 

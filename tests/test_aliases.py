@@ -14,9 +14,9 @@ import pytest
 
 import nacre
 from nacre import Conflict, InvalidKey, SessionBusy, SessionNotFound, Sessions, StoreError
-from nacre.entries import Hit, Page
 from nacre.history import alias_table
 from nacre.history.session_state import RULES
+from nacre.messages import Hit, Page
 from nacre.storage.file_store import Durability, FileStore
 from nacre.testing import Disk, Fault, Killed, images
 from nacre.testing.faults import Mode

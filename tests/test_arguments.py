@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nacre
-from nacre.entries import AppendRecord, Rewind, SetMeta, Summarise, Truncate
+from nacre.records import AppendRecord, Rewind, SetMeta, Summarise, Truncate
 from nacre.storage.group_commit import Pending
 
 WAIT = 30

@@ -14,8 +14,8 @@ from threading import Thread
 import pytest
 
 import nacre
-from nacre.entries import Load
 from nacre.history.session_state import RULES
+from nacre.messages import Load
 from nacre.storage.file_store import FileStore
 from nacre.storage.system import System
 from nacre.storage.watch import Watch

@@ -13,9 +13,11 @@ import pytest
 
 import nacre
 from nacre import Forgiving, Message, Sessions, SessionStore
-from nacre.entries import Hit, Page, SessionInfo, SetMeta, Transaction, View, encode_text
+from nacre.codec import encode_text
 from nacre.history.list_page import Wanted, page_of
 from nacre.history.session_state import RULES
+from nacre.messages import Hit, Page, SessionInfo
+from nacre.records import SetMeta, Transaction, View
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
 from nacre.storage.system import System

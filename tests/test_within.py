@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import nacre
-from nacre.entries import Transaction
 from nacre.errors import InvalidArgument, InvalidKey, NacreError
+from nacre.records import Transaction
 from nacre.storage.prefixed import Prefixed
 from nacre.storage.protocol import Backend
 

@@ -15,25 +15,6 @@ from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
-    from nacre.entries import (
-        DiskUsage,
-        Entry,
-        Finding,
-        GenerationInfo,
-        Hit,
-        Leftover,
-        Message,
-        Page,
-        QuarantineEntry,
-        QuarantineRecord,
-        Receipt,
-        Report,
-        SessionInfo,
-        Settlement,
-        Stored,
-        ToolCall,
-        TrashedSession,
-    )
     from nacre.errors import (
         Busy,
         ChannelError,
@@ -54,6 +35,25 @@ if TYPE_CHECKING:
         Stopped,
         StoreError,
         ToolError,
+    )
+    from nacre.messages import (
+        DiskUsage,
+        Entry,
+        Finding,
+        GenerationInfo,
+        Hit,
+        Leftover,
+        Message,
+        Page,
+        QuarantineEntry,
+        QuarantineRecord,
+        Receipt,
+        Report,
+        SessionInfo,
+        Settlement,
+        Stored,
+        ToolCall,
+        TrashedSession,
     )
     from nacre.opening import open
     from nacre.sessions import Forgiving, Sessions, SessionStore
@@ -103,7 +103,7 @@ __all__ = [
     "open",
 ]
 
-_HOMES = ("errors", "entries", "sessions", "opening")
+_HOMES = ("errors", "messages", "records", "sessions", "opening")
 
 
 def __getattr__(name: str) -> Any:

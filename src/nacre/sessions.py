@@ -27,9 +27,13 @@ from nacre.checks import (
     plain_text,
     show,
 )
-from nacre.entries import (
-    AppendMessage,
-    AppendRecord,
+from nacre.codec import encode_message, encode_text, message_of, parse_time, plain_json, time_of
+from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, SessionNotFound, StoreError
+from nacre.history import alias_table, session_state
+from nacre.history.list_page import Order, Wanted, Which, page_of, parse_cursor
+from nacre.history.overview import labels, overview, when_updated
+from nacre.keys import is_internal
+from nacre.messages import (
     DiskUsage,
     Entry,
     GenerationInfo,
@@ -37,36 +41,29 @@ from nacre.entries import (
     Leftover,
     Load,
     Message,
-    Operation,
     Page,
-    Pop,
     QuarantineEntry,
     Receipt,
-    Record,
     Report,
-    Rewind,
     SessionInfo,
-    SetMeta,
     Settlement,
     Snapshot,
     Stored,
+    TrashedSession,
+)
+from nacre.records import (
+    AppendMessage,
+    AppendRecord,
+    Operation,
+    Pop,
+    Record,
+    Rewind,
+    SetMeta,
     Summarise,
     Transaction,
-    TrashedSession,
     Truncate,
     View,
-    encode_message,
-    encode_text,
-    message_of,
-    parse_time,
-    plain,
-    time_of,
 )
-from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, SessionNotFound, StoreError
-from nacre.history import alias_table, session_state
-from nacre.history.list_page import Order, Wanted, Which, page_of, parse_cursor
-from nacre.history.overview import labels, overview, when_updated
-from nacre.keys import is_internal
 from nacre.storage.idempotency import fingerprint, note
 from nacre.storage.prefixed import Prefixed
 from nacre.storage.protocol import Backend, Status
@@ -96,7 +93,7 @@ class SessionStore(Protocol):
     """The nine methods that every agent loop of this family calls."""
 
     def add_message(self, key: str, role: str, content: str) -> int:
-        """Append one plain message; returns its record number."""
+        """Append one plain_json message; returns its record number."""
 
     def add_full_message(self, key: str, message: AnyMessage) -> int:
         """Append a message with all its parts; returns its record number."""
@@ -205,7 +202,7 @@ class Sessions:
     # ---- the nine
 
     def add_message(self, key: str, role: str, content: str) -> int:
-        """Append one plain message; returns its record number."""
+        """Append one plain_json message; returns its record number."""
         return self._run(key, Transaction((encode_text(role, content),)))
 
     def add_full_message(self, key: str, message: AnyMessage) -> int:
@@ -1030,7 +1027,7 @@ class Forgiving:
         self.failures = 0
 
     def add_message(self, key: str, role: str, content: str) -> int:
-        """Append one plain message; 0 if it was not stored."""
+        """Append one plain_json message; 0 if it was not stored."""
         return self._try(lambda: self._sessions.add_message(key, role, content), 0)
 
     def add_full_message(self, key: str, message: AnyMessage) -> int:
@@ -1077,7 +1074,7 @@ class Forgiving:
 
 
 def _key(key: str) -> str:
-    """Return a key in its plain type; what the text may be, the store checks when it looks for the file's name."""
+    """Return a key in its plain_json type; what the text may be, the store checks when it looks for the file's name."""
     return key if type(key) is str else check_key(key)
 
 
@@ -1134,11 +1131,11 @@ def _check_operation(given: AnyOperation) -> Operation:
 def _check_entry(entry: AnyEntry) -> AppendMessage | AppendRecord | SetMeta:
     match entry:
         case AppendRecord(kind, data):
-            return AppendRecord(_kind(kind), plain(data, "data"))
+            return AppendRecord(_kind(kind), plain_json(data, "data"))
         case SetMeta(fields):
             if not isinstance(fields, dict):
                 raise InvalidMessage(f"the fields of a session's meta must be a dict, not {show(fields)}")
-            return SetMeta(plain(fields, "meta"))
+            return SetMeta(plain_json(fields, "meta"))
         case _:
             return encode_message(entry)
 
@@ -1169,7 +1166,7 @@ def _text(summary: object) -> str:
     text = plain_text(summary)
     if text is None:
         raise InvalidMessage(f"a summary must be text, not {show(summary)}")
-    return str(plain(text, "summary"))
+    return str(plain_json(text, "summary"))
 
 
 def _is_pinned(view: View) -> bool:

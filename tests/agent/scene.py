@@ -10,7 +10,7 @@ import anyio
 from nacre.agent.actor import Agent, UserMessage
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Ask, Effect, Event, Guard, Output, Provider, Scene, Spec, Tool
-from nacre.entries import Message, ToolCall
+from nacre.messages import Message, ToolCall
 from nacre.providers.scripted import Call, Scripted, Step
 from nacre.sessions import Sessions
 

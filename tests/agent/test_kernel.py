@@ -16,8 +16,8 @@ from nacre.agent import actor
 from nacre.agent.actor import Agent, LiveSession, UserMessage
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import STOPPED, Ask, Guard, Tool
-from nacre.entries import ToolCall
 from nacre.errors import Busy, Refused, Stopped
+from nacre.messages import ToolCall
 from nacre.providers.scripted import Pause, Scripted
 from nacre.sessions import Sessions
 from tests.agent.scene import Echo, agent, call, lines, words

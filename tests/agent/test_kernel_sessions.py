@@ -11,8 +11,9 @@ import nacre
 from nacre.agent.actor import Agent, KernelSessions, TurnLock, UserMessage
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Entry, Tool
-from nacre.entries import SetMeta, Snapshot, ToolCall, View
+from nacre.messages import Snapshot, ToolCall
 from nacre.providers.scripted import Scripted
+from nacre.records import SetMeta, View
 from nacre.sessions import Sessions
 
 T = TypeVar("T")

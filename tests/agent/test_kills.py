@@ -14,9 +14,9 @@ import pytest
 import nacre
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Ask, Context, Emit, Event, Guard, Reply, Returned, Tool
-from nacre.entries import Message, ToolCall
 from nacre.history.pairing import INTERRUPTED
 from nacre.history.session_state import RULES
+from nacre.messages import Message, ToolCall
 from nacre.sessions import Sessions
 from nacre.storage.file_store import FileStore
 from nacre.storage.system import System

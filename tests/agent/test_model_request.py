@@ -9,11 +9,11 @@ import pytest
 
 from nacre.agent.model_request import Material, ModelRequest, fit, squeeze
 from nacre.agent.ports import Context, Spec
-from nacre.entries import Message, ToolCall
 from nacre.history.message_text import cut_middle
 from nacre.history.pairing import without_facts
 from nacre.history.tokens import cost
 from nacre.history.window import Window, window
+from nacre.messages import Message, ToolCall
 from nacre.providers import ollama
 from nacre.testing import provider_rules
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from nacre.agent.model_request import ContextUsage, ModelRequest, measure
 from nacre.agent.ports import Context, Spec
-from nacre.entries import Message, Snapshot
 from nacre.history.tokens import count
 from nacre.history.window import window
+from nacre.messages import Message, Snapshot
 
 TOOL = Spec(name="shell", description="Run a command. " * 20, parameters={"type": "object", "properties": {}})
 SKILLS = "skills: " + "one " * 50

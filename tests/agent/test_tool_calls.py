@@ -11,8 +11,8 @@ import pytest
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Ask, Called, Effect, Guard, Output, Returned, Scene, Spec, Tool
 from nacre.agent.tool_calls import run_side_by_side
-from nacre.entries import ToolCall
 from nacre.errors import Stopped, StoreError
+from nacre.messages import ToolCall
 from nacre.providers.scripted import Call, Scripted
 from nacre.sessions import Sessions
 from tests.agent.scene import SCHEMA, Echo, Watching, agent, call, converse, lines, words

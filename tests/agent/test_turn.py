@@ -12,9 +12,9 @@ import pytest
 import nacre
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Ask, Called, Guard, Notice, Output, Returned, Scene, Text, Tool
-from nacre.entries import ToolCall
 from nacre.errors import ContextOverflow, ProviderError, ToolError
 from nacre.history.tokens import cost
+from nacre.messages import ToolCall
 from nacre.providers.scripted import Call, Scripted, Stops, Thinks
 from nacre.sessions import Sessions
 from tests.agent.scene import Echo, Watching, agent, call, converse, lines, said, words

@@ -80,7 +80,7 @@ def test_a_lost_payload_is_shown_as_a_sentence(nacre: Nacre) -> None:
     ],
 )
 def test_losses_are_a_sentence(losses: tuple[int, int, bool], text: str) -> None:
-    from nacre.entries import Losses  # noqa: PLC0415 - not a name for users
+    from nacre.records import Losses  # noqa: PLC0415 - not a name for users
 
     assert Losses(*losses).text == text
     assert bool(Losses(*losses)) is bool(text)

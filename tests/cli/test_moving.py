@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nacre.entries import AppendRecord, Message
+from nacre.messages import Message
+from nacre.records import AppendRecord
 from tests.cli.conftest import Nacre
 
 

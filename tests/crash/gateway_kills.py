@@ -20,8 +20,8 @@ from msgspec import Struct, field
 
 import nacre
 from nacre.channels.channel import AGAIN, InboundMessage, key_of
-from nacre.entries import Message
 from nacre.history.replies import is_final
+from nacre.messages import Message
 from nacre.runtime.gateway.inbox import Inbox
 from tests.channels.servers import Server
 from tests.channels.test_matrix import Person, person, registered

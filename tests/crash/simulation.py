@@ -11,8 +11,9 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import nacre
-from nacre.entries import Operation, Rewind, Summarise, Transaction, encode_message
+from nacre.codec import encode_message
 from nacre.history.session_state import RULES
+from nacre.records import Operation, Rewind, Summarise, Transaction
 from nacre.storage import blobs
 from nacre.storage.file_store import FileStore
 from nacre.storage.log import Log

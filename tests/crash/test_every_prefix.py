@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 import nacre
-from nacre.entries import MemoryView, Message, Operation, Record, RecordStamp, State, ToolCall
 from nacre.errors import Conflict
 from nacre.history import session_state
+from nacre.messages import Message, ToolCall
+from nacre.records import MemoryView, Operation, Record, RecordStamp, State
 from nacre.sessions import Sessions
 from nacre.testing.histories import logs
 from tests.history import bodies

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import nacre
-from nacre.entries import Record, Rules, State
+from nacre.records import Record, Rules, State
 from nacre.storage import blobs, compaction, erase, format, idempotency, log, reader, recovery, rewrite, writer
 from nacre.storage.log import Log
 from nacre.storage.paths import SessionPaths, settle_names, unlink_if_there, write_all

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import nacre
-from nacre.entries import FORMAT
+from nacre.records import FORMAT
 from tests.everyday.conftest import Person
 
 MADE_BY = Path(__file__).parent / "stores" / "0.1.0"

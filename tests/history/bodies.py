@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nacre.agent.ports import Context, Spec
-from nacre.entries import Message, Records, message_of
+from nacre.codec import message_of
 from nacre.history import session_state
 from nacre.history.window import Window, recent
+from nacre.messages import Message
 from nacre.providers import anthropic, ollama, openai
+from nacre.records import Records
 from nacre.testing import provider_rules
 
 TOOLS = (Spec(name="shell", description="Run a command.", parameters={"type": "object", "properties": {}}),)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import nacre
-from nacre.entries import AppendRecord, Message
 from nacre.history.session_state import after
+from nacre.messages import Message
+from nacre.records import AppendRecord
 
 
 @pytest.mark.parametrize(("n", "to"), [(2, 2), (3, 4), (4, 4), (5, 5), (6, 6), (99, 99)])

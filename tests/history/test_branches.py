@@ -7,9 +7,10 @@ import random
 import pytest
 
 import nacre
-from nacre.entries import MemoryView, Message, Record, State, View
 from nacre.history import branches, session_state
 from nacre.history.branches import alternatives, bars, between, chosen, place_of, segments
+from nacre.messages import Message
+from nacre.records import MemoryView, Record, State, View
 from nacre.sessions import Sessions
 
 

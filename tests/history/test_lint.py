@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from nacre.entries import (
-    MemoryView,
-    Message,
-    Operation,
-    Pop,
-    Record,
-    Rewind,
-    Summarise,
-    ToolCall,
-    Truncate,
-    encode_message,
-)
+from nacre.codec import encode_message
 from nacre.history.lint import snags
+from nacre.messages import Message, ToolCall
+from nacre.records import MemoryView, Operation, Pop, Record, Rewind, Summarise, Truncate
 from tests.history.test_session_state import grown, log, user, without
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import nacre
-from nacre.entries import Message
 from nacre.history.message_text import cut_middle, first_text
 from nacre.history.tokens import count
+from nacre.messages import Message
 from nacre.sessions import Sessions
 
 

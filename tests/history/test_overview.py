@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nacre.entries import MemoryView, Record
 from nacre.history.overview import overview, when_updated
+from nacre.records import MemoryView, Record
 
 
 class Broken(MemoryView):

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from nacre.entries import Message, ToolCall
 from nacre.history.pairing import INTERRUPTED, attached, paired, settled, without_facts
+from nacre.messages import Message, ToolCall
 from nacre.testing.histories import histories, messages
 from tests.history import bodies
 

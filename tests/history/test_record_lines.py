@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 import nacre
-from nacre.entries import View
 from nacre.history import record_lines
+from nacre.records import View
 
 
 @pytest.fixture(params=["files", "memory"])

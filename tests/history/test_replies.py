@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import nacre
-from nacre.entries import Message, SetMeta, ToolCall
 from nacre.history.replies import Taken, answer_before, id_of, is_final, last_words, turn_starts
+from nacre.messages import Message, ToolCall
+from nacre.records import SetMeta
 from nacre.sessions import Sessions
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from nacre.entries import (
+from nacre.codec import encode_message
+from nacre.errors import Conflict
+from nacre.history import session_state
+from nacre.messages import Message
+from nacre.records import (
     AppendRecord,
     Delete,
     MemoryView,
-    Message,
     Operation,
     Pop,
     Record,
@@ -19,10 +22,7 @@ from nacre.entries import (
     State,
     Summarise,
     Truncate,
-    encode_message,
 )
-from nacre.errors import Conflict
-from nacre.history import session_state
 
 TIME = "2026-11-15T18:00:00.000Z"
 

@@ -12,7 +12,6 @@ import pytest
 from msgspec import Struct
 
 from nacre.agent.ports import Context, Spec
-from nacre.entries import Message, ToolCall
 from nacre.history.tokens import (
     PER_CALL,
     PER_MEDIUM,
@@ -27,6 +26,7 @@ from nacre.history.tokens import (
     estimate,
     sizes,
 )
+from nacre.messages import Message, ToolCall
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:" + "x" * 9999}}
 CALL = ToolCall(id="call", name="read", arguments={"a": 1})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import nacre
-from nacre.entries import Message, View
 from nacre.history.transcript import CHUNK, FAILED, Transcript, Wanted, message, open_at, part, whole
+from nacre.messages import Message
+from nacre.records import View
 from nacre.sessions import Sessions
 
 

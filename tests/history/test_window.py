@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nacre.entries import Message, ToolCall
 from nacre.history.pairing import INTERRUPTED, paired
 from nacre.history.window import Costs, Window, recent, window
+from nacre.messages import Message, ToolCall
 from nacre.testing.histories import histories
 from tests.history import bodies
 

@@ -9,9 +9,9 @@ import pytest
 
 import nacre
 from nacre import Sessions
-from nacre.entries import SessionInfo
 from nacre.history.list_page import Wanted
 from nacre.index import Index
+from nacre.messages import SessionInfo
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ import pytest
 import nacre
 from nacre import Sessions
 from nacre.cli.failures import Failure
-from nacre.entries import Page
 from nacre.history.list_page import Wanted, parse_cursor
 from nacre.history.session_state import RULES
 from nacre.index import Index
 from nacre.index.warm import FILE, folder_of
+from nacre.messages import Page
 from nacre.storage.change_marks import Marks
 from nacre.storage.file_store import FileStore
 from nacre.storage.system import System

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nacre import Sessions
-from nacre.entries import timestamp
+from nacre.codec import timestamp
 from nacre.index import Index
 from nacre.index.database import pack, pack_time, unpack, unpack_head, unpack_time
 

@@ -124,7 +124,7 @@ def test_a_link_in_place_of_the_index_is_not_followed(warm: Index, root: Path, c
 def test_it_loads_neither_the_store_nor_openssl(warm: Index, root: Path, cache: Path) -> None:
     code = (
         "import sys; from nacre.index.warm import listed; assert listed(sys.argv[1], cache=sys.argv[2]);"
-        "print(*(name for name in ('msgspec', 'hashlib', 'nacre.storage', 'nacre.entries') if name in sys.modules))"
+        "print(*(name for name in ('msgspec', 'hashlib', 'nacre.storage', 'nacre.records') if name in sys.modules))"
     )
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
     command = [sys.executable, "-c", code, str(root), str(cache)]

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nacre.entries import SetMeta, Summarise, Truncate
 from nacre.legacy.documents import Legacy, Unreadable, read_document, read_lines, spell_time
+from nacre.records import SetMeta, Summarise, Truncate
 from tests.legacy.earlier import TORN, document, line, meta
 
 WHEN = datetime(2026, 5, 1, tzinfo=UTC)

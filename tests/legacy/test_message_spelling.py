@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from nacre.entries import Message, ToolCall
 from nacre.errors import InvalidMessage
 from nacre.legacy.documents import from_earlier, is_same, moment, to_earlier, to_picoclaw
+from nacre.messages import Message, ToolCall
 
 WHEN = datetime(2026, 3, 1, 4, 0, 0, 123456, tzinfo=UTC)
 

@@ -9,9 +9,9 @@ import pytest
 
 import nacre
 from nacre import DurabilityUnknown, Message, Sessions, StoreError
-from nacre.entries import AppendRecord, SetMeta
 from nacre.history.session_state import RULES
 from nacre.legacy.standby import StandIn, bring_home
+from nacre.records import AppendRecord, SetMeta
 from nacre.storage.file_store import FileStore
 from nacre.user_files import has_standby, standby_places
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from nacre.entries import Message, ToolCall
 from nacre.errors import ContextOverflow, ProviderError
 from nacre.memory.agent_memory import NoSuchFact
 from nacre.memory.store import KEY
+from nacre.messages import Message, ToolCall
 from nacre.providers.scripted import Scripted
 from nacre.sessions import Sessions
 from tests.memory.scene import answer, days, facts, learn, memory, page, turn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nacre.entries import Message
+from nacre.messages import Message
 from nacre.sessions import Sessions
 from tests.memory.scene import answer, facts, learn, memory, page, texts, turn
 

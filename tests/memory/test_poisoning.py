@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from nacre.channels.file_parts import mark_pasted
-from nacre.entries import Message, ToolCall
 from nacre.memory.agent_memory import NoSuchFact
 from nacre.memory.contradictions import ENDED
 from nacre.memory.extraction import parse_answer
 from nacre.memory.page_sync import parse_item
 from nacre.memory.text_match import in_first_person
 from nacre.memory.turn_reader import split_own
+from nacre.messages import Message, ToolCall
 from nacre.sessions import Sessions
 from tests.growth import assert_linear
 from tests.memory.scene import answer, facts, learn, memory, page, texts, turn

@@ -14,9 +14,9 @@ import pytest
 
 import nacre
 from nacre.agent.ports import Context, Emit, Reply
-from nacre.entries import Message
 from nacre.memory.consolidator import Consolidator
 from nacre.memory.store import KEY
+from nacre.messages import Message
 from nacre.sessions import Sessions
 from tests.memory.scene import answer, days, facts, learn, memory, turn
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from nacre.entries import Message
 from nacre.history.tokens import estimate
 from nacre.index.minilm import MiniLM, is_installed
 from nacre.memory import fact_index
 from nacre.memory.agent_memory import HEADING, Memory
 from nacre.memory.fact_index import FactIndex
 from nacre.memory.store import KEY, MEMORY_PAGE, Line
+from nacre.messages import Message
 from nacre.sessions import Sessions
 from tests.memory.paraphrases import PAIRS
 from tests.memory.scene import memory, texts

@@ -11,9 +11,9 @@ import pytest
 
 import nacre
 from nacre.agent.ports import Context, Emit, Reply
-from nacre.entries import Message, ToolCall
 from nacre.history.window import window
 from nacre.index.stems import is_stop_word, stem
+from nacre.messages import Message, ToolCall
 from nacre.runtime.summarizer import Compactor
 from nacre.sessions import Sessions
 from nacre.summaries.plan import Limits

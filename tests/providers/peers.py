@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from nacre.agent.ports import Context, Event, Notice, Provider, Reply, Spec, Text, Thought
-from nacre.entries import Message, ToolCall
+from nacre.messages import Message, ToolCall
 from nacre.testing.ollama_server import Answer, OllamaServer, serving
 
 WEATHER = Spec(

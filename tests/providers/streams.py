@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from nacre.entries import ToolCall
+from nacre.messages import ToolCall
 
 Kind = Literal["openai", "anthropic", "ollama"]
 OSLO = {"city": "Oslo"}

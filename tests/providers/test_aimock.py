@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from nacre.agent.ports import Context, Provider, Reply
-from nacre.entries import Message
 from nacre.errors import ProviderError
+from nacre.messages import Message
 from nacre.providers.anthropic import SIGNED, Anthropic
 from nacre.providers.model_server import Timeouts
 from nacre.providers.ollama import Ollama

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Form, Reply, Usage
-from nacre.entries import Message, ToolCall
 from nacre.errors import ContextOverflow, ProviderError
+from nacre.messages import Message, ToolCall
 from nacre.providers.anthropic import SIGNED, Anthropic, Settings, body
 from nacre.providers.model_server import Timeouts
 from nacre.testing.ollama_server import Answer, OllamaServer, line, refusal

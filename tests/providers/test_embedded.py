@@ -15,8 +15,9 @@ import pytest
 
 from nacre.agent.ports import Context, Event, Reply, Spec, Text
 from nacre.cli import main
-from nacre.entries import Message, ToolCall, encode_message
+from nacre.codec import encode_message
 from nacre.errors import ContextOverflow, ProviderError
+from nacre.messages import Message, ToolCall
 from nacre.providers import weights
 from nacre.providers.embedded import Embedded, Settings, body, run_request
 from tests.packages import only_installed

@@ -12,8 +12,8 @@ import ollama as official
 import pytest
 
 from nacre.agent.ports import Context, Reply, Usage
-from nacre.entries import Message, ToolCall
 from nacre.errors import ConfigError, ContextOverflow, ProviderError
+from nacre.messages import Message, ToolCall
 from nacre.providers.model_server import Timeouts
 from nacre.providers.ollama import Capabilities, Ollama, Settings, address, body
 from nacre.testing.ollama_server import Answer, OllamaServer, called, done, line, ollama_server, refusal, said

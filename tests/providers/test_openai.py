@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Form, Reply, Usage
-from nacre.entries import Message, ToolCall
 from nacre.errors import ContextOverflow, ProviderError, RateLimited
+from nacre.messages import Message, ToolCall
 from nacre.providers.model_server import Timeouts
 from nacre.providers.openai import OpenAI, Settings, body
 from nacre.testing.ollama_server import Answer, OllamaServer, line, refusal

@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from nacre.agent.ports import Context, Event, Provider, Reply, Text, Thought
-from nacre.entries import Message, ToolCall
 from nacre.errors import ContextOverflow, ProviderError
+from nacre.messages import Message, ToolCall
 from nacre.providers.scripted import Call, Pause, Scripted, Step, Stops, Thinks
 
 CONTEXT = Context(system="Be kind.", messages=(Message(role="user", content="hello there"),))

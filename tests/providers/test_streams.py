@@ -12,8 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Reply
-from nacre.entries import Message, encode_message
+from nacre.codec import encode_message
 from nacre.errors import ProviderError
+from nacre.messages import Message
 from nacre.providers import anthropic, ollama, openai
 from nacre.providers.model_server import Timeouts
 from nacre.testing.ollama_server import Answer, OllamaServer

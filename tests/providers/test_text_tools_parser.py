@@ -12,7 +12,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from nacre.agent.ports import Spec, Text, Thought
-from nacre.entries import Message, ToolCall, encode_message
+from nacre.codec import encode_message
+from nacre.messages import Message, ToolCall
 from nacre.providers.text_tools.call_shapes import ParsedCall
 from nacre.providers.text_tools.lenient_json import Incomplete, NotJson, Reader
 from nacre.providers.text_tools.parser import Answer, read, read_native

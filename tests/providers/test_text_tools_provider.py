@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nacre.agent.ports import Context, Emit, Event, Reply, Spec, Text, Thought
-from nacre.entries import Message, ToolCall
 from nacre.errors import ProviderError
+from nacre.messages import Message, ToolCall
 from nacre.providers.scripted import Scripted, Step, Stops, Thinks
 from nacre.providers.text_tools.provider import ReplyFilter, TextToolProvider, answer_schema, read_json_answer, render
 

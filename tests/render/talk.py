@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nacre.entries import Message, Stored, ToolCall
+from nacre.messages import Message, Stored, ToolCall
 
 NOW = datetime(2026, 11, 15, 18, 0, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nacre.entries import ToolCall
+from nacre.messages import ToolCall
 from nacre.render.conversation import Cut, Said, arguments_of, described, parts, text_of
 from tests.render.talk import call, listing, stored
 

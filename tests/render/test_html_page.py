@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 
-from nacre.entries import Stored
+from nacre.messages import Stored
 from nacre.render.conversation import Cover, Cut, parts
 from nacre.render.html_page import page, policy
 from tests.render.talk import NOW, call, listing, long, stored

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nacre.agent.ports import Approval, Change
-from nacre.entries import ToolCall
+from nacre.messages import ToolCall
 from nacre.render.terminal import Sheet
 from nacre.render.text_changes import change_lines, diff, mark
 from nacre.render.turn import question

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nacre.agent.ports import Approval, Called, Effect, Event, Notice, Output, Returned, Spec, Text, Thought
-from nacre.entries import ToolCall
+from nacre.messages import ToolCall
 from nacre.render.terminal import Sheet
 from nacre.render.text import width
 from nacre.render.turn import Turn, question

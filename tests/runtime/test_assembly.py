@@ -13,8 +13,8 @@ import nacre
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Approval, Effect, Event, Notice, Output, Scene, Spec
 from nacre.config import Settings
-from nacre.entries import ToolCall
 from nacre.errors import ToolError
+from nacre.messages import ToolCall
 from nacre.providers.scripted import Call, Scripted, Step
 from nacre.runtime import App, Options, run_agent
 from nacre.runtime.agent_parts import Furniture

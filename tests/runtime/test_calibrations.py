@@ -13,9 +13,9 @@ import nacre
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Context, Emit, Reply, Usage, ignore
 from nacre.config import Settings
-from nacre.entries import Message
 from nacre.errors import ContextOverflow
 from nacre.history.tokens import Calibration
+from nacre.messages import Message
 from nacre.runtime import App
 from nacre.runtime.calibrations import Calibrations
 from nacre.runtime.context_budget import Budget

@@ -15,11 +15,11 @@ from nacre.agent.actor import UserMessage
 from nacre.agent.model_request import NONE, Terms, to_extra
 from nacre.agent.ports import Context, Effect, Emit, Event, Notice, Output, Reply, Scene, Spec
 from nacre.config import Settings
-from nacre.entries import Message, ToolCall
 from nacre.errors import ProviderError
 from nacre.history.pairing import RECALLED
 from nacre.history.tokens import cost
 from nacre.memory import Memory
+from nacre.messages import Message, ToolCall
 from nacre.providers import anthropic, openai
 from nacre.runtime import App
 from nacre.runtime.agent_parts import Furniture

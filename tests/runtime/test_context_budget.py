@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from nacre.agent.ports import Context, Reply, Usage, ignore
-from nacre.entries import Message
+from nacre.messages import Message
 from nacre.providers.scripted import Scripted
 from nacre.runtime.context_budget import Budget, sizes_in
 from nacre.runtime.windows import Known, Windows

@@ -19,9 +19,9 @@ from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Context, Emit, Provider, Reply
 from nacre.backoff import Backoff
 from nacre.channels.channel import AGAIN, Accept, InboundMessage, key_of
-from nacre.entries import Message
 from nacre.errors import ChannelError, ProviderError
 from nacre.history.session_state import RULES
+from nacre.messages import Message
 from nacre.runtime.gateway import gateway
 from nacre.runtime.gateway.access import Manners
 from nacre.runtime.gateway.gateway import SILENT, TOO_FAST, Gateway, Room

@@ -15,8 +15,8 @@ from nacre.agent.actor import UserMessage
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Context, Emit, Reply
 from nacre.channels.channel import AGAIN, Absent, Accept, Doubtful, Gone, InboundMessage, Later, key_of
-from nacre.entries import Message, ToolCall
 from nacre.errors import ChannelError, ProviderError, Refused, SessionBusy
+from nacre.messages import Message, ToolCall
 from nacre.runtime.gateway import gateway
 from nacre.runtime.gateway.access import Manners
 from nacre.runtime.gateway.delivery import Answer, Delivery

@@ -10,7 +10,7 @@ import pytest
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Scene
 from nacre.config import Settings
-from nacre.entries import Message, ToolCall
+from nacre.messages import Message, ToolCall
 from nacre.runtime import App
 from nacre.runtime.gateway.access import Guests, Manners
 from nacre.testing.ollama_server import called, said

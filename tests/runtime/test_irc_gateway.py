@@ -15,7 +15,7 @@ from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Context, Emit, Reply
 from nacre.channels.irc_lines import Line
 from nacre.channels.reconnect import RetryPolicy
-from nacre.entries import Message
+from nacre.messages import Message
 from nacre.runtime.gateway.access import Manners
 from nacre.runtime.gateway.gateway import Gateway, Room
 from nacre.runtime.gateway.inbox import Inbox

@@ -11,8 +11,8 @@ import pytest
 import nacre
 from nacre.agent.ports import Context, Emit, Event, Notice, Reply, Text
 from nacre.config import Settings
-from nacre.entries import Message
 from nacre.errors import ConfigError, ModelNotAllowed, ModelUnavailable, ProviderError
+from nacre.messages import Message
 from nacre.providers.embedded import ALL_CORES, count_threads
 from nacre.providers.model_server import is_nearby
 from nacre.providers.scripted import Scripted

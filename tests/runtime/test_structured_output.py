@@ -14,8 +14,8 @@ import pytest
 
 from nacre.agent.model_request import Terms, terms_of, to_extra, with_terms
 from nacre.agent.ports import Context, Emit, Event, Form, Notice, Reply, Spec, Text
-from nacre.entries import Message
 from nacre.errors import InvalidAnswer, InvalidArgument, ModelUnavailable, ProviderError
+from nacre.messages import Message
 from nacre.providers.scripted import Call, Scripted, Stops
 from nacre.runtime import schema_check
 from nacre.runtime.structured_output import Formed, check_schema

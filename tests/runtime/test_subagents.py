@@ -10,7 +10,7 @@ import pytest
 import nacre
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Emit, ignore
-from nacre.entries import Message
+from nacre.messages import Message
 from nacre.runtime.subagents import Delegated
 from nacre.sessions import Sessions
 from nacre.tools.builtin import Report, Task

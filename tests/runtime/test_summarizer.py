@@ -12,10 +12,12 @@ import pytest
 
 import nacre
 from nacre.agent.ports import Context, Emit, Reply, Usage
-from nacre.entries import Message, State, ToolCall, View, message_of
+from nacre.codec import message_of
 from nacre.errors import Conflict, ContextOverflow, NacreError, ProviderError, SessionNotFound
 from nacre.history import session_state
+from nacre.messages import Message, ToolCall
 from nacre.providers.scripted import Call, Pause, Scripted, Stops
+from nacre.records import State, View
 from nacre.runtime.summarizer import Compactor
 from nacre.sessions import Sessions
 from nacre.summaries.plan import Limits

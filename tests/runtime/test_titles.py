@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from nacre.entries import Message
+from nacre.messages import Message
 from nacre.providers.scripted import Scripted
 from nacre.runtime.titles import clean_title, suggest_title
 

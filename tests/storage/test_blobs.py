@@ -12,8 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 import nacre
-from nacre.entries import Rewind, Transaction, encode_text, message_of
+from nacre.codec import encode_text, message_of
 from nacre.history.session_state import RULES
+from nacre.records import Rewind, Transaction
 from nacre.storage.blobs import LARGEST, unused
 from nacre.storage.log import Log
 from nacre.storage.paths import SessionPaths

@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import nacre
-from nacre.entries import ImportedRecord, Transaction, encode_text
+from nacre.codec import encode_text
 from nacre.history.session_state import RULES
+from nacre.records import ImportedRecord, Transaction
 from nacre.storage.change_marks import Position
 from nacre.storage.file_store import FileStore
 from nacre.testing import Disk, Fault, Process

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nacre.entries import Message, Record, State
 from nacre.errors import FormatTooNew
+from nacre.messages import Message
+from nacre.records import Record, State
 from nacre.storage.format import fields, is_intact, number, resealed, salvage, seal, unseal
 from tests.damage import lines
 from tests.damage.lines import TIME, conversation

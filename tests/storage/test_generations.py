@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 import nacre
-from nacre.entries import ImportedRecord, View, encode_text, timestamp
+from nacre.codec import encode_text, is_time, timestamp
 from nacre.history.session_state import RULES
+from nacre.records import ImportedRecord, View
 from nacre.storage.file_store import FileStore
 from nacre.storage.paths import SessionPaths, new_uid
 from nacre.storage.system import System
@@ -73,7 +74,7 @@ def test_a_uid_has_one_after_it_up_to_the_last() -> None:
 
 @pytest.mark.parametrize("seconds", [-1e18, -0.0004, 0.0, 1e18])
 def test_a_time_can_be_read_again_whatever_the_clock_says(seconds: float) -> None:
-    assert nacre.entries.is_time(timestamp(seconds))
+    assert is_time(timestamp(seconds))
     assert timestamp(-0.25) == "1969-12-31T23:59:59.750Z"
 
 

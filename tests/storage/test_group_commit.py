@@ -15,8 +15,8 @@ from threading import Event, RLock, Semaphore, Thread, Timer
 
 import pytest
 
-from nacre.entries import AppendRecord, Transaction
 from nacre.errors import Conflict, DurabilityUnknown, Refused, StoreError
+from nacre.records import AppendRecord, Transaction
 from nacre.storage import group_commit
 from nacre.storage.group_commit import Committer, Gate, Owner, Pending
 from nacre.storage.transaction import PendingCommit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nacre.entries import MemoryView, Record, State
+from nacre.records import MemoryView, Record, State
 from nacre.storage.idempotency import WINDOW, Ids
 from nacre.testing import Disk
 from tests.damage.lines import TIME

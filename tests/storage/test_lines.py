@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from nacre.entries import LONGEST_LINE
+from nacre.records import MAX_LINE_BYTES
 from nacre.storage.lines import Lines
 from nacre.testing import Disk
 from tests.damage.lines import conversation, message
 
 Read = Callable[..., Lines]
 HEADER, A, B, C = conversation("k", ["a", "b", "c"])
-TOO_LONG = b"z" * (LONGEST_LINE + 2**21) + b"\n"
+TOO_LONG = b"z" * (MAX_LINE_BYTES + 2**21) + b"\n"
 
 
 @pytest.fixture

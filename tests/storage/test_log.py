@@ -10,8 +10,9 @@ from typing import Any, Never
 import pytest
 
 import nacre
-from nacre.entries import Operation, Record, Records, RecordStamp, Rewind, Rules, State, Transaction, encode_text
+from nacre.codec import encode_text
 from nacre.history import session_state
+from nacre.records import Operation, Record, Records, RecordStamp, Rewind, Rules, State, Transaction
 from nacre.storage import writer
 from nacre.storage.key_lock import KeyLock
 from nacre.storage.log import Log

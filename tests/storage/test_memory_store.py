@@ -7,9 +7,10 @@ from threading import Condition
 import pytest
 
 import nacre
-from nacre.entries import Operation, Record, Records, RecordStamp, Rules, State, Transaction, encode_text
+from nacre.codec import encode_text
 from nacre.history import session_state
 from nacre.history.session_state import RULES
+from nacre.records import Operation, Record, Records, RecordStamp, Rules, State, Transaction
 from nacre.storage.memory_store import MemoryStore
 
 

@@ -15,18 +15,9 @@ from zlib import crc32
 import pytest
 
 import nacre
-from nacre.entries import (
-    AppendRecord,
-    Operation,
-    Record,
-    Records,
-    RecordStamp,
-    Restore,
-    Rules,
-    State,
-    describe_quarantine,
-)
 from nacre.history.session_state import RULES
+from nacre.messages import describe_quarantine
+from nacre.records import AppendRecord, Operation, Record, Records, RecordStamp, Restore, Rules, State
 from nacre.storage.file_store import FileStore
 from nacre.storage.key_lock import KeyLock
 from nacre.storage.lines import Lines, Piece
@@ -257,7 +248,7 @@ def test_nothing_is_begun_where_there_is_nothing_to_restore() -> None:
     disk.process().unlink(LOG)
     sessions = opened(disk)
     for n in (None, 1):
-        assert sessions.restore("k", n) == nacre.entries.Settlement(key="k")
+        assert sessions.restore("k", n) == nacre.Settlement(key="k")
         assert disk.process().listdir(f"{ROOT}/sessions") == []
         assert not sessions.verify().ok
     assert sessions.discard("k").entries == (1,)

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import nacre
-from nacre.entries import AppendRecord, Records, Rewind, SetMeta, Summarise, Transaction, Truncate, encode_text
+from nacre.codec import encode_text
 from nacre.history.session_state import RULES
+from nacre.records import AppendRecord, Records, Rewind, SetMeta, Summarise, Transaction, Truncate
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
 

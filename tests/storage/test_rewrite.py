@@ -7,17 +7,9 @@ import errno
 import pytest
 
 import nacre
-from nacre.entries import (
-    AppendRecord,
-    ImportedRecord,
-    Operation,
-    SetMeta,
-    Summarise,
-    Transaction,
-    Truncate,
-    encode_text,
-)
+from nacre.codec import encode_text
 from nacre.history.session_state import RULES
+from nacre.records import AppendRecord, ImportedRecord, Operation, SetMeta, Summarise, Transaction, Truncate
 from nacre.storage.file_store import FileStore
 from nacre.storage.log import Log
 from nacre.storage.paths import SessionPaths

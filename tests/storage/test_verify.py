@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nacre.entries import Record, State
+from nacre.records import Record, State
 from nacre.storage.recovery import Gaps
 from nacre.testing import Disk
 from tests.damage.lines import conversation, resealed

@@ -17,8 +17,9 @@ from weakref import ref
 import pytest
 
 import nacre
-from nacre.entries import Transaction, encode_text
+from nacre.codec import encode_text
 from nacre.history.session_state import RULES
+from nacre.records import Transaction
 from nacre.storage import group_commit, writer_pool
 from nacre.storage.file_store import FileStore
 from nacre.storage.group_commit import Committer, Owner

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nacre.entries import Message, ToolCall
 from nacre.history.message_text import text_of
 from nacre.history.pairing import SAID_AS, settled
+from nacre.messages import Message, ToolCall
 from nacre.summaries.plan import Limits, Plan, cuts, is_due, join_request, plan, split_request, steps
 from nacre.testing import histories
 

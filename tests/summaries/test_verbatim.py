@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nacre.entries import Message, ToolCall
 from nacre.history.tokens import count
+from nacre.messages import Message, ToolCall
 from nacre.summaries.verbatim import HEADING, Keepsake, Kept, gathered, joined, split
 
 

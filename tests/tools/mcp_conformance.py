@@ -16,8 +16,8 @@ import anyio
 import httpx2
 
 from nacre.agent.ports import Scene, Tool
-from nacre.entries import ToolCall
 from nacre.errors import ToolError
+from nacre.messages import ToolCall
 from nacre.tools.mcp import Config, Server, Servers
 from nacre.tools.mcp.oauth import Interactive
 from nacre.tools.mcp.servers import TokenFile

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 
 from nacre.agent.ports import Output, Scene, Tool
-from nacre.entries import ToolCall
+from nacre.messages import ToolCall
 
 
 def scene(key: str = "cli:1", id: str = "call_1") -> Scene:

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from nacre.agent.ports import Answer, Approval, Effect, Guard, Tool
-from nacre.entries import ToolCall
+from nacre.messages import ToolCall
 from nacre.tools import Function
 from nacre.tools.approvals import Approvals, Policy
 from nacre.tools.permission_rules import Verdict

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nacre.agent.ports import Finished, Output, Sandbox, Scene
-from nacre.entries import ToolCall
 from nacre.errors import NacreError, ToolError
+from nacre.messages import ToolCall
 from nacre.tools.builtin import DelegateLimits, Report, Task, delegate_tool, memory_tools, shell_tool, skill_tool
 from nacre.tools.functions import Function
 from nacre.tools.tool_output import harmless

@@ -15,8 +15,8 @@ import anyio
 import pytest
 
 from nacre.agent.ports import Event, Notice, Output, Scene, Tool
-from nacre.entries import ToolCall
 from nacre.errors import ConfigError, ToolError
+from nacre.messages import ToolCall
 from nacre.tools.mcp import Config, Server, Servers
 from tests.tools.scenes import scene
 from tests.tools.test_approvals import named

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from nacre.agent.ports import Event, Notice, Output, Scene, Tool
-from nacre.entries import ToolCall
+from nacre.messages import ToolCall
 from nacre.tools.mcp import Config, Offer, Server, Servers
 from tests.tools.npm import installed
 

@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from nacre.agent.ports import Answer, Approval, Ask, Effect
-from nacre.entries import ToolCall
 from nacre.errors import ConfigError
+from nacre.messages import ToolCall
 from nacre.tools.approvals import Approvals, Grounds
 from nacre.tools.files.workspace import Workspace
 from nacre.tools.permission_rules import Judge, Rules, Verdict, parse_rule

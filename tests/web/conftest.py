@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 import nacre
 from nacre.agent.ports import Context, Emit, Provider, Reply, Text, Tool, Usage
 from nacre.config import Settings
-from nacre.entries import Message
+from nacre.messages import Message
 from nacre.providers.scripted import Scripted, Step
 from nacre.runtime import App
 from nacre.runtime.access_tokens import Tokens

@@ -18,8 +18,8 @@ import pytest
 
 import nacre
 from nacre.agent.ports import Effect, Output, Scene, Spec
-from nacre.entries import Hit
 from nacre.errors import ProviderError
+from nacre.messages import Hit
 from nacre.providers.scripted import Call, Pause, Scripted
 from nacre.web import sse
 from nacre.web.api import queries

@@ -10,7 +10,7 @@ from html import unescape
 import httpx
 import pytest
 
-from nacre.entries import Message
+from nacre.messages import Message
 from tests.web.conftest import Echo, Serve, Site, events
 
 TEXT = "a line that is like all the others\n" * 400

@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from nacre.agent.ports import Context, Emit, Reply, Text, Usage
 from nacre.config import Settings
-from nacre.entries import Message, ToolCall
+from nacre.messages import Message, ToolCall
 from nacre.runtime import App, Options, run_agent
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.fallback import as_chain

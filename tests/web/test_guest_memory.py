@@ -14,8 +14,8 @@ import pytest
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Context, Emit, Reply, Text, Usage
 from nacre.config import Settings
-from nacre.entries import Message
 from nacre.memory.extraction import SYSTEM
+from nacre.messages import Message
 from nacre.runtime import App, Options, run_agent
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.fallback import as_chain

@@ -16,8 +16,8 @@ import openai
 import pytest
 
 from nacre.agent.ports import Context, Effect, Emit, Output, Reply, Scene, Spec
-from nacre.entries import Message, Snapshot, ToolCall
 from nacre.errors import Busy, ContextOverflow, ProviderError
+from nacre.messages import Message, Snapshot, ToolCall
 from nacre.providers.scripted import Call, Pause, Scripted, Stops, Thinks
 from nacre.web.api import openai_completions
 from nacre.web.api.openai_messages import message_of

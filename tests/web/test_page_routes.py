@@ -14,8 +14,9 @@ import httpx
 import pytest
 
 import nacre
-from nacre.entries import AppendRecord, Hit, Message, Record
 from nacre.history.transcript import CHUNK, Transcript, Wanted, part
+from nacre.messages import Hit, Message
+from nacre.records import AppendRecord, Record
 from nacre.sessions import Sessions
 from nacre.storage.reader import Reading, reading
 from nacre.storage.view import LogView

@@ -14,8 +14,8 @@ from anyio.abc import TaskGroup
 
 import nacre
 from nacre.agent.ports import Approval, Ask
-from nacre.entries import ToolCall
 from nacre.errors import NacreError
+from nacre.messages import ToolCall
 from nacre.providers.scripted import Call
 from nacre.sessions import Sessions
 from nacre.tools.functions import Function

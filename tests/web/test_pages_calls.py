@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 import nacre
-from nacre.entries import Message, ToolCall
+from nacre.messages import Message, ToolCall
 from nacre.sessions import Sessions
 from tests.web.browser.site import asked, called, got, returned, said
 

@@ -16,8 +16,8 @@ import pytest
 
 import nacre
 from nacre.config import is_prefix
-from nacre.entries import Message
 from nacre.errors import ConfigError
+from nacre.messages import Message
 from nacre.sessions import Sessions
 from nacre.web.server import application, check_prefix
 from tests.web.browser.site import HEADERS, HOSTS, TOKEN, called, made, returned, said

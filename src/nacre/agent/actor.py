@@ -18,12 +18,13 @@ from nacre.agent.loop import run_turn
 from nacre.agent.model_request import Material, ModelRequest, Terms, fit, terms_of
 from nacre.agent.ports import STOPPED, Ask, Emit, Entry, Guard, Notice, Output, Pace, Provider, Tool, Turn
 from nacre.agent.tool_calls import result_message
-from nacre.entries import AppendRecord, Message, SetMeta, Snapshot, ToolCall, View
 from nacre.errors import Busy, Conflict, NacreError, Stopped
 from nacre.history.message_text import cut_middle, text_of
 from nacre.history.pairing import RECALLED, without_facts
 from nacre.history.replies import Taken, answer_before, id_of, is_final, last_words
 from nacre.history.window import Costs, Window, recent
+from nacre.messages import Message, Snapshot, ToolCall
+from nacre.records import AppendRecord, SetMeta, View
 
 T = TypeVar("T")
 _MIN_KEPT = 256  # messages, so that a repeat is known without reading the log

@@ -11,9 +11,9 @@ from anyio.abc import TaskGroup
 
 from nacre.agent.actor import Actor, Agent, KernelSessions, TurnRequest, UserMessage, no_wait
 from nacre.agent.ports import Ask, Emit, Pace, ignore
-from nacre.entries import Message
 from nacre.errors import NacreError, Stopped
 from nacre.history.replies import is_final
+from nacre.messages import Message
 
 logger = logging.getLogger(__name__)
 

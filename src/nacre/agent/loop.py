@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from nacre.agent.ports import Notice, Reply, Turn
 from nacre.agent.tool_calls import run_calls
-from nacre.entries import AppendRecord, Message, ToolCall
 from nacre.errors import ContextOverflow
 from nacre.history.message_text import text_of
 from nacre.history.tokens import cost
+from nacre.messages import Message, ToolCall
+from nacre.records import AppendRecord
 
 _MAX_ATTEMPTS = 8
 _MAX_REPEATS = 3

@@ -10,11 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Form, Spec
-from nacre.entries import Message, Snapshot
 from nacre.history.message_text import cut_middle
 from nacre.history.pairing import RECALLED
 from nacre.history.tokens import PER_MEDIUM, PER_MESSAGE, cost, count, definition, estimate
 from nacre.history.window import Window
+from nacre.messages import Message, Snapshot
 
 TERMS = "terms"
 """Where a message's `extra` keeps them: what a model is asked for is in the log, and a resumed turn keeps to it."""

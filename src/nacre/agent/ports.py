@@ -7,7 +7,8 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from nacre.entries import AppendRecord, Message, ToolCall
+from nacre.messages import Message, ToolCall
+from nacre.records import AppendRecord
 
 Effect = Literal["read", "write", "run"]
 Entry = Message | AppendRecord

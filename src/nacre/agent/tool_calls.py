@@ -12,8 +12,9 @@ import anyio
 from msgspec.structs import replace
 
 from nacre.agent.ports import Called, Output, Returned, Scene, Turn
-from nacre.entries import AppendRecord, Message, ToolCall
 from nacre.errors import ToolError
+from nacre.messages import Message, ToolCall
+from nacre.records import AppendRecord
 
 logger = logging.getLogger(__name__)
 

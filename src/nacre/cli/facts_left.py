@@ -13,7 +13,7 @@ from nacre.cli.output import Out
 from nacre.errors import StoreError, describe_error
 
 if TYPE_CHECKING:
-    from nacre.entries import Entry
+    from nacre.messages import Entry
     from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)

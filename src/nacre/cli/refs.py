@@ -20,7 +20,7 @@ from nacre.history import alias_table
 from nacre.keys import is_internal
 
 if TYPE_CHECKING:
-    from nacre.entries import SessionInfo
+    from nacre.messages import SessionInfo
     from nacre.sessions import Sessions
 
 _SHORTEST = 4

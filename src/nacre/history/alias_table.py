@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from nacre.entries import AppendRecord, Records
+from nacre.records import AppendRecord, Records
 
 KEY = "nacre:aliases"
 """The session that has them. It is derived: the meta of each session lists its own under `aliases`."""

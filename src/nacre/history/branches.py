@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from nacre.entries import Record, Records, State
 from nacre.history import session_state
+from nacre.records import Record, Records, State
 
 _MAX_BRANCHES = 200
 _MAX_SUMMARIES = 50

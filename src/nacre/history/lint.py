@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from nacre.entries import Record, Records
 from nacre.history import session_state
+from nacre.records import Record, Records
 
 UNANSWERED = "call-without-result"
 UNASKED = "result-without-call"

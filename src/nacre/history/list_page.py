@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from nacre.entries import Page, SessionInfo
 from nacre.errors import InvalidArgument
 from nacre.keys import is_internal
+from nacre.messages import Page, SessionInfo
 
 Order = Literal["updated", "created", "bytes", "messages", "key"]
 Which = Literal["active", "archived", "all"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from nacre.entries import Message, Records, message_of
+from nacre.codec import message_of
 from nacre.history.tokens import count
+from nacre.messages import Message
+from nacre.records import Records
 
 _NEAR_THE_START = 6
 """The first message of a session is among its first records: a header, perhaps meta, then what was said."""

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.entries import Message, ToolCall
+from nacre.messages import Message, ToolCall
 
 INTERRUPTED = "interrupted, outcome unknown"
 RECALLED = "recalled"

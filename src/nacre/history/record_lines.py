@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from nacre.entries import MemoryView, Record, View
+from nacre.records import MemoryView, Record, View
 from nacre.storage import blobs
 from nacre.storage.format import fields, seal, sealed_fields
 from nacre.storage.view import LogView

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from nacre.entries import Message, Record, Records, message_of
+from nacre.codec import message_of
 from nacre.errors import Conflict
+from nacre.messages import Message
+from nacre.records import Record, Records
 
 
 class Taken(Conflict):

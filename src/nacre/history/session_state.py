@@ -13,13 +13,15 @@ from typing import Any, assert_never
 from msgspec import Raw
 from msgspec.structs import replace
 
-from nacre.entries import (
+from nacre.codec import message_of
+from nacre.errors import Conflict
+from nacre.messages import Message
+from nacre.records import (
     FORMAT,
     AppendMessage,
     AppendRecord,
     Delete,
     MemoryView,
-    Message,
     Operation,
     Pop,
     Record,
@@ -32,9 +34,7 @@ from nacre.entries import (
     State,
     Summarise,
     Truncate,
-    message_of,
 )
-from nacre.errors import Conflict
 
 _FAR = 32
 _BEFORE_ALL = Record(v=FORMAT, n=0, t="", ts="", st=State())

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta, Struct
 
-from nacre.entries import Message
+from nacre.messages import Message
 
 PER_MESSAGE = 4
 PER_CALL = 4

@@ -9,9 +9,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.entries import Entry, Losses, Record, State, Stored, View, message_of, time_of
+from nacre.codec import message_of, time_of
 from nacre.history import branches, session_state
 from nacre.history.branches import Bar
+from nacre.messages import Entry, Stored
+from nacre.records import Losses, Record, State, View
 
 CHUNK = 40
 FAILED = "x.failed"

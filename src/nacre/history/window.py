@@ -10,9 +10,9 @@ from itertools import accumulate, pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.entries import Message
 from nacre.history.pairing import SAID_AS, Piece, attached, distinct, shown
 from nacre.history.tokens import estimate as by_length
+from nacre.messages import Message
 
 Estimate = Callable[[Message], int]
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from nacre.entries import Page, SessionInfo, parse_time
+from nacre.codec import parse_time
 from nacre.errors import LogDamaged, StoreError, describe_error
 from nacre.history import session_state
 from nacre.history.list_page import LARGEST, Wanted, cut, page_of, sortable
 from nacre.history.overview import labels, overview, when_updated
 from nacre.keys import is_internal
+from nacre.messages import Page, SessionInfo
 from nacre.storage.file_names import key_of, stem
 from nacre.storage.paths import SessionPaths, open_log
 from nacre.storage.plain_names import path_now

@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from nacre.entries import EPOCH, is_time
+from nacre.codec import EPOCH, is_time
 from nacre.errors import StoreError, describe_error
 from nacre.index.search_text import grams_of, words_of
 from nacre.index.snippet import holds

@@ -8,10 +8,10 @@ from threading import Lock, local
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from nacre.entries import Hit, Page
 from nacre.history.list_page import Wanted
 from nacre.index.query import parse, spoken
 from nacre.index.warm import folder_of
+from nacre.messages import Hit, Page
 from nacre.storage.system import System
 
 if TYPE_CHECKING:

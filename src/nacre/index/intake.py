@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from nacre.entries import Message, Record
 from nacre.index.catalog import check, let_go
 from nacre.index.database import pack_moment, pack_time
 from nacre.index.search_text import body_of
+from nacre.messages import Message
+from nacre.records import Record
 from nacre.storage.lines import Lines
 from nacre.storage.paths import SessionPaths
 from nacre.storage.plain_names import open_to_read

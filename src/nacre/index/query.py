@@ -10,7 +10,7 @@ from itertools import islice
 from sqlite3 import Connection
 from typing import NamedTuple, Protocol, TypeVar
 
-from nacre.entries import timestamp
+from nacre.codec import timestamp
 from nacre.index.search_text import folded, is_unspaced, other_spellings
 from nacre.index.stems import irregular, is_stop_word, stem
 from nacre.keys import is_internal

@@ -11,7 +11,6 @@ from itertools import islice
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
 
-from nacre.entries import Hit
 from nacre.errors import StoreError
 from nacre.index.database import in_memory, is_away, pack_time, unpack_head, unpack_time
 from nacre.index.meaning import Near, nearest_piece
@@ -19,6 +18,7 @@ from nacre.index.query import Query, Term, count_everywhere, rarity, spellings, 
 from nacre.index.search_text import folded
 from nacre.index.snippet import described, snippet, trigrams
 from nacre.keys import INTERNAL
+from nacre.messages import Hit
 
 if TYPE_CHECKING:
     from nacre.index.minilm import Floats

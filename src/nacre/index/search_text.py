@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from nacre.entries import Message
+from nacre.messages import Message
 
 # Scripts that are written without spaces, or whose words carry their endings: found by substring.
 UNSPACED = (

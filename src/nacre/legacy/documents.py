@@ -13,9 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre import entries
-from nacre.entries import AppendMessage, ImportedRecord, Message, ToolCall, encode_message, plain
+from nacre.codec import encode_message, plain_json
 from nacre.errors import InvalidKey, InvalidMessage
 from nacre.history.message_text import text_of
+from nacre.messages import Message, ToolCall
+from nacre.records import AppendMessage, ImportedRecord
 from nacre.storage.file_names import stem
 from nacre.storage.format import escaped
 
@@ -436,12 +438,12 @@ def key_from(given: Any, name: str) -> str:
 
 def _summary(document: dict[str, Any]) -> str:
     summary = document.get("summary")
-    return str(plain(summary, "summary")) if isinstance(summary, str) else ""
+    return str(plain_json(summary, "summary")) if isinstance(summary, str) else ""
 
 
 def meta_from(fields: dict[str, Any]) -> dict[str, Any]:
     """Fields for the session's meta; what cannot be stored stays in the original alone."""
     try:
-        return dict(plain(fields, "meta"))
+        return dict(plain_json(fields, "meta"))
     except InvalidMessage:
         return {}

@@ -20,12 +20,13 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
-from nacre.entries import AppendMessage, View, message_of
+from nacre.codec import message_of
 from nacre.errors import InvalidMessage, StoreError
 from nacre.history import session_state
 from nacre.legacy import documents
 from nacre.legacy.detect import open_file
 from nacre.legacy.documents import Bad, Legacy, Unreadable, key_from, moment, parse_json, spell_time
+from nacre.records import AppendMessage, View
 from nacre.storage import quarantine
 from nacre.storage.file_names import is_log_name
 from nacre.storage.lines import Lines, Piece

@@ -9,10 +9,12 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from nacre.entries import Message, Operation, Summarise, Truncate, View, encode_message, message_of
+from nacre.codec import encode_message, message_of
 from nacre.errors import Conflict
 from nacre.history import session_state
 from nacre.legacy.documents import NOTE, Base, Legacy, is_same, moment
+from nacre.messages import Message
+from nacre.records import Operation, Summarise, Truncate, View
 from nacre.sessions import Sessions
 from nacre.storage.file_store import FileStore
 from nacre.storage.paths import SessionPaths

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nacre.entries import AppendRecord, Transaction, timestamp
+from nacre.codec import timestamp
 from nacre.errors import Conflict, LogDamaged, Refused, StoreError, describe_error
 from nacre.history import alias_table, session_state
 from nacre.history.session_state import RULES
@@ -25,6 +25,7 @@ from nacre.legacy.detect import DONE, LOCK, is_due
 from nacre.legacy.documents import NOTE, Legacy, Unreadable, describe
 from nacre.legacy.formats import Source, contents
 from nacre.legacy.merge import Outcome, Plan, Planner, holds, is_contained, knows
+from nacre.records import AppendRecord, Transaction
 from nacre.storage.file_names import key_of
 from nacre.storage.file_store import FileStore
 from nacre.storage.paths import SessionPaths, settle_names, write_all

@@ -14,11 +14,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.entries import Message, encode_message, plain, timestamp
+from nacre.codec import encode_message, plain_json, timestamp
 from nacre.errors import Conflict, InvalidMessage, LogDamaged, Refused, StoreError, describe_error
 from nacre.legacy.detect import open_file
 from nacre.legacy.documents import META, Base, Legacy, Unreadable, spell_time, to_earlier
 from nacre.legacy.formats import Source, free_path, read_source, sources
+from nacre.messages import Message
 from nacre.sessions import AnyMessage
 from nacre.storage.file_names import stem
 from nacre.storage.paths import settle_names, unlink_if_there, write_all
@@ -126,7 +127,7 @@ class SessionManager:
             return self._writable(key).session
 
     def add_message(self, key: str, role: str, content: str) -> int:
-        """Append one plain message; returns its position."""
+        """Append one plain_json message; returns its position."""
         return self.add_full_message(key, Message(role=role, content=content))
 
     def add_full_message(self, key: str, message: AnyMessage) -> int:
@@ -156,7 +157,7 @@ class SessionManager:
             dropped = self._held[key].dropped if key in self._held else 0
             if upto is not None and not dropped < upto <= dropped + len(self._session(key).messages):
                 raise Conflict(f"session {key!r} has no message {upto} to summarise up to")
-            held = self._change(key, summary=str(plain(summary, "summary")))
+            held = self._change(key, summary=str(plain_json(summary, "summary")))
             held.drop(0 if upto is None else upto - held.dropped)
 
     def set_history(self, key: str, history: Iterable[AnyMessage]) -> None:

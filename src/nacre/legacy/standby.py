@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import NoReturn, TypeVar
 
 from nacre import entries
-from nacre.entries import Operation, Rules, Transaction, View, encode_message, parse_time
+from nacre.codec import encode_message, parse_time
 from nacre.errors import DurabilityUnknown, StoreError, describe_error
 from nacre.history import alias_table, session_state
 from nacre.history.session_state import RULES
@@ -20,6 +20,7 @@ from nacre.legacy.documents import Unreadable, spell_time
 from nacre.legacy.formats import read_source, sources
 from nacre.legacy.migration import Migration, migrate
 from nacre.legacy.session_manager import Seen, Session, SessionManager, session_of
+from nacre.records import Operation, Rules, Transaction, View
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
 from nacre.storage.paths import SessionPaths, uids_in

@@ -16,7 +16,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.agent.ports import Provider
-from nacre.entries import Message
 from nacre.errors import Conflict, ContextOverflow, NacreError, describe_error
 from nacre.history.tokens import estimate
 from nacre.keys import is_internal
@@ -28,6 +27,7 @@ from nacre.memory.page_sync import PageSync
 from nacre.memory.store import MEMORY_PAGE, Cursor, FactStore, Line, Source, State, Strike, with_earlier, with_related
 from nacre.memory.text_match import STANDING_WORDS, is_same, is_standing, normal, one_line, salient, stems
 from nacre.memory.turn_reader import Turn, utc_text
+from nacre.messages import Message
 from nacre.sessions import Sessions
 from nacre.storage.system import System
 

@@ -10,11 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from nacre.agent.ports import Context
-from nacre.entries import Message
 from nacre.memory import contradictions, text_match
 from nacre.memory.store import MEMORY_PAGE, Line, Part, Source, Strike
 from nacre.memory.text_match import is_same, normal, one_line, salient, stems
 from nacre.memory.turn_reader import Turn, utc_text
+from nacre.messages import Message
 
 _MAX_LINE, _MAX_FACT, _MAX_SUBJECT, _MAX_EXCERPT = 240, 300, 60, 120
 _MAX_FACTS = 5

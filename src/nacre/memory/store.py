@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.entries import AppendRecord, SetMeta
 from nacre.errors import SessionBusy
 from nacre.memory.text_match import normal, salient, stems
+from nacre.records import AppendRecord, SetMeta
 from nacre.sessions import Sessions
 from nacre.storage.system import System
 

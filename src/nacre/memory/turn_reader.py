@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nacre.entries import Entry, Message
 from nacre.history.pairing import PASTED
 from nacre.index.search_text import UNSPACED
 from nacre.memory.store import Cursor
+from nacre.messages import Entry, Message
 from nacre.sessions import Sessions
 
 _ATTACHED = ("<file name=", "The user ran a command in their shell")

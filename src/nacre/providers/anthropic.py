@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct, convert
 
 from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
-from nacre.entries import Message, ToolCall
 from nacre.errors import ModelUnavailable, ProviderError
+from nacre.messages import Message, ToolCall
 from nacre.providers import wire
 from nacre.providers.model_server import ModelServer, Timeouts, clean_key, is_nearby
 from nacre.providers.server_responses import Failure, events, read_failure

@@ -22,8 +22,8 @@ from anyio.streams.memory import MemoryObjectSendStream
 from msgspec import Struct
 
 from nacre.agent.ports import Context, Emit, Reply, Spec, Text, Usage
-from nacre.entries import Message
 from nacre.errors import ContextOverflow, ProviderError
+from nacre.messages import Message
 from nacre.providers import weights
 from nacre.providers.text_tools.provider import TextToolProvider, call_schema
 from nacre.providers.weights import MISSING, NAME, RUNTIME

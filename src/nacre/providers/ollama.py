@@ -13,8 +13,8 @@ from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
-from nacre.entries import ToolCall
 from nacre.errors import ConfigError, ModelUnavailable, ProviderError
+from nacre.messages import ToolCall
 from nacre.providers import wire
 from nacre.providers.model_server import ModelServer, Timeouts, clean_key, is_nearby
 from nacre.providers.server_responses import Failure, documents, read_failure

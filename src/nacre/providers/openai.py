@@ -12,8 +12,8 @@ from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Emit, Form, Notice, Reply, Usage, ignore
-from nacre.entries import Message, ToolCall
 from nacre.errors import ModelUnavailable, ProviderError, RateLimited
+from nacre.messages import Message, ToolCall
 from nacre.providers import wire
 from nacre.providers.model_server import RETRIED, AnswerWatch, ModelServer, Timeouts, clean_key, is_nearby
 from nacre.providers.server_responses import DONE, Failure, events, read_failure

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from nacre.agent.ports import Context, Emit, Reply, Text, Thought, Usage
-from nacre.entries import Message, ToolCall
 from nacre.errors import ProviderError
+from nacre.messages import Message, ToolCall
 
 
 class Happens(Protocol):

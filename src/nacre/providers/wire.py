@@ -13,8 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Emit, Reply, Spec, Text, Thought, Usage
-from nacre.entries import Message, ToolCall, plain
+from nacre.codec import plain_json
 from nacre.errors import InvalidMessage
+from nacre.messages import Message, ToolCall
 
 _DATA_URL = re.compile(r"data:(?P<media>[\w.+-]+/[\w.+-]+)(;[\w=.+-]+)*;base64,(?P<data>.*)", re.DOTALL)
 
@@ -51,7 +52,7 @@ def arguments_of(raw: Any) -> dict[str, Any] | str:
         except (ValueError, RecursionError):
             return raw
     try:
-        stored = plain(value, "arguments") if isinstance(value, dict) else None
+        stored = plain_json(value, "arguments") if isinstance(value, dict) else None
     except InvalidMessage:
         stored = None
     return stored if isinstance(stored, dict) else json_text(raw)
@@ -83,7 +84,7 @@ def function(spec: Spec) -> dict[str, Any]:
 def storable(value: dict[str, Any], what: str) -> dict[str, Any]:
     """What a server gave to be returned to it later, in a form that the log takes; empty if it takes none of it."""
     try:
-        return dict(plain(value, what))
+        return dict(plain_json(value, what))
     except InvalidMessage:
         return {}
 

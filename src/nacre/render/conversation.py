@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.entries import Stored, ToolCall
+from nacre.messages import Stored, ToolCall
 from nacre.render.text import count, size
 from nacre.render.usage import Usage
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from nacre.entries import Losses, QuarantineEntry, describe_quarantine
+from nacre.messages import QuarantineEntry, describe_quarantine
+from nacre.records import Losses
 
 
 class Notice(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from nacre.agent.ports import Approval, Called, Event, Notice, Output, Returned, Text, Thought
-from nacre.entries import ToolCall
+from nacre.messages import ToolCall
 from nacre.render.conversation import arguments_of
 from nacre.render.stream import Stream
 from nacre.render.terminal import Sheet

@@ -18,7 +18,6 @@ from nacre.agent.kernel import Kernel
 from nacre.agent.model_request import ContextUsage, Material, fit, measure
 from nacre.agent.ports import Answer, Approval, Ask, Context, Emit, Event, Guard, Notice, Provider, Tool, ignore
 from nacre.config import MAIN, Settings
-from nacre.entries import Message, SetMeta, Snapshot, ToolCall
 from nacre.errors import ConfigError, ModelNotAllowed, NacreError
 from nacre.history.message_text import cut_middle
 from nacre.history.pairing import without_facts
@@ -27,7 +26,9 @@ from nacre.history.window import Window, recent
 from nacre.memory import Consolidator, Memory
 from nacre.memory.agent_memory import usual_embedding
 from nacre.memory.home import open_home
+from nacre.messages import Message, Snapshot, ToolCall
 from nacre.opening import default_place
+from nacre.records import SetMeta
 from nacre.render.prices import Prices
 from nacre.runtime import calibrations, titles, windows
 from nacre.runtime.access_tokens import Tokens

@@ -20,8 +20,8 @@ from anyio import from_thread, to_thread
 from msgspec import Struct
 
 from nacre.config import Settings
-from nacre.entries import GenerationInfo
 from nacre.errors import ConfigError, Conflict, NacreError, SessionBusy, StoreError, describe_error
+from nacre.messages import GenerationInfo
 from nacre.runtime.assembly import App
 from nacre.sessions import Sessions
 

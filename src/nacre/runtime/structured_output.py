@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from nacre.agent.model_request import Terms, terms_of
 from nacre.agent.ports import Context, Emit, Event, Form, Notice, Provider, Reply, Text, Usage
-from nacre.entries import Message
 from nacre.errors import ConfigError, InvalidAnswer, InvalidArgument, ProviderError, install_command
 from nacre.history.message_text import text_of
+from nacre.messages import Message
 from nacre.runtime import schema_check
 from nacre.runtime.fair_limit import Fair
 

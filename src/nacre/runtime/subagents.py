@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Context, Emit, Event, Provider, Reply, Returned
-from nacre.entries import Message, SetMeta
 from nacre.errors import NacreError, Stopped, StoreError
+from nacre.messages import Message
+from nacre.records import SetMeta
 from nacre.sessions import Sessions
 from nacre.tools.builtin import Report, Status, Task
 

@@ -13,11 +13,13 @@ from anyio.abc import TaskGroup
 from msgspec import Struct, to_builtins
 
 from nacre.agent.ports import Context, Provider, Usage, ignore
-from nacre.entries import AppendRecord, Message, Rewind, Snapshot, Summarise, View, message_of
+from nacre.codec import message_of
 from nacre.errors import Conflict, ContextOverflow, NacreError, ProviderError, SessionNotFound, describe_error
 from nacre.history import session_state
 from nacre.history.message_text import cut_middle
 from nacre.history.tokens import count, estimate
+from nacre.messages import Message, Snapshot
+from nacre.records import AppendRecord, Rewind, Summarise, View
 from nacre.sessions import Sessions
 from nacre.summaries.judge import complaint
 from nacre.summaries.plan import Limits, Plan, is_due, join_request, plan

@@ -7,8 +7,8 @@ import re
 import anyio
 
 from nacre.agent.ports import Context, Provider, ignore
-from nacre.entries import Message
 from nacre.history.message_text import text_of
+from nacre.messages import Message
 from nacre.render.text import clip, one_line
 
 _SYSTEM = (

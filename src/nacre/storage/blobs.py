@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from nacre.entries import Message, Record
+from nacre.messages import Message
+from nacre.records import Record
 from nacre.storage.lines import Lines
 from nacre.storage.paths import SessionPaths, make_folder, settle_names, unlink_if_there, write_all
 from nacre.storage.system import System

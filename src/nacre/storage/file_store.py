@@ -16,21 +16,6 @@ from itertools import groupby, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from nacre.entries import (
-    Finding,
-    ImportedRecord,
-    Load,
-    Losses,
-    QuarantineEntry,
-    Receipt,
-    Record,
-    Report,
-    Rules,
-    Settlement,
-    Transaction,
-    View,
-    describe_quarantine,
-)
 from nacre.errors import (
     Conflict,
     DurabilityUnknown,
@@ -41,6 +26,8 @@ from nacre.errors import (
     StoreError,
     describe_error,
 )
+from nacre.messages import Finding, Load, QuarantineEntry, Receipt, Report, Settlement, describe_quarantine
+from nacre.records import ImportedRecord, Losses, Record, Rules, Transaction, View
 from nacre.storage.change_marks import Marks
 from nacre.storage.file_names import key_of, stem
 from nacre.storage.forks import unshare

@@ -7,8 +7,8 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from nacre.entries import FORMAT, Record, State
 from nacre.errors import LogDamaged
+from nacre.records import FORMAT, Record, State
 from nacre.storage import blobs
 from nacre.storage.format import START, seal
 from nacre.storage.lines import Lines

@@ -8,8 +8,8 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import force_setattr
 
-from nacre.entries import FORMAT, LONGEST_LINE, Envelope, Record, State
 from nacre.errors import FormatTooNew, InvalidMessage
+from nacre.records import FORMAT, MAX_LINE_BYTES, Envelope, Record, State
 
 START = b'{"v":1,"n":'
 _DISGUISED = b'{"\\u0076":1,"n":'
@@ -48,8 +48,8 @@ def seal(record: Record) -> bytes:
 
 def short_enough(line: bytes) -> bytes:
     """Return the line; raises InvalidMessage if it is longer than any reader takes."""
-    if len(line) > LONGEST_LINE:
-        raise InvalidMessage(f"the maximum size of a record is {LONGEST_LINE} bytes, this one has {len(line)}")
+    if len(line) > MAX_LINE_BYTES:
+        raise InvalidMessage(f"the maximum size of a record is {MAX_LINE_BYTES} bytes, this one has {len(line)}")
     return line
 
 

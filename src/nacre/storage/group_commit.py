@@ -13,8 +13,8 @@ from itertools import islice
 from threading import Condition, Lock, RLock, get_ident
 from typing import Any, TypeVar
 
-from nacre.entries import Transaction
 from nacre.errors import DurabilityUnknown, Refused, StoreError
+from nacre.records import Transaction
 from nacre.storage.transaction import PendingCommit
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from nacre.entries import Record, Records, Transaction
 from nacre.errors import Conflict
+from nacre.records import Record, Records, Transaction
 
 WINDOW = 4096
 _LIGHT = 1024

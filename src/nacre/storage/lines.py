@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from nacre.entries import LONGEST_LINE, Record
+from nacre.records import MAX_LINE_BYTES, Record
 from nacre.storage.format import number, salvage, unseal
 from nacre.storage.system import System
 
@@ -105,7 +105,7 @@ class Lines:
                 else:
                     yield from self._apart(raw, start, end)
                 start = end
-            if len(carry) > LONGEST_LINE:
+            if len(carry) > MAX_LINE_BYTES:
                 position = self._line_end(position)
                 yield from self._apart(b"", start, position)
                 start, carry = position, b""
@@ -181,7 +181,7 @@ class Lines:
             if first < len(data):
                 yield begin + first, data[first:], begin + len(data)
             carry = data[:first]
-            if len(carry) > LONGEST_LINE + 1:
+            if len(carry) > MAX_LINE_BYTES + 1:
                 position = self._line_start(begin)
                 yield position, b"", begin + len(carry)
                 carry = b""

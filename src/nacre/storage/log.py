@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 
-from nacre.entries import Delete, ImportedRecord, Receipt, Restore, Rules, Settlement, Transaction, View
 from nacre.errors import Conflict, DurabilityUnknown, Refused, SessionNotFound
+from nacre.messages import Receipt, Settlement
+from nacre.records import Delete, ImportedRecord, Restore, Rules, Transaction, View
 from nacre.storage import blobs, compaction, rewrite
 from nacre.storage.change_marks import Marks
 from nacre.storage.erase import erase_rest

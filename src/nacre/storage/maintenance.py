@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nacre.entries import DiskUsage, GenerationInfo, Leftover, View, parse_time
+from nacre.codec import parse_time
 from nacre.errors import InvalidKey, StoreError
+from nacre.messages import DiskUsage, GenerationInfo, Leftover
+from nacre.records import View
 from nacre.storage.blobs import unused
 from nacre.storage.file_names import key_of, stem, stem_of_log
 from nacre.storage.paths import SessionPaths, settle_names

@@ -7,21 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Condition, RLock
 from typing import TYPE_CHECKING, TypeVar
 
-from nacre.entries import (
-    Load,
-    Losses,
-    QuarantineEntry,
-    Receipt,
-    Record,
-    Report,
-    Rules,
-    Settlement,
-    State,
-    Transaction,
-    View,
-    timestamp,
-)
+from nacre.codec import timestamp
 from nacre.errors import Conflict, SessionNotFound, StoreError
+from nacre.messages import Load, QuarantineEntry, Receipt, Report, Settlement
+from nacre.records import Losses, Record, Rules, State, Transaction, View
 from nacre.storage import blobs
 from nacre.storage.file_names import stem
 from nacre.storage.forks import Root, start_fork

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from nacre.entries import Load, QuarantineEntry, Receipt, Record, Report, Settlement, Transaction, View
 from nacre.errors import InvalidArgument, InvalidKey
+from nacre.messages import Load, QuarantineEntry, Receipt, Report, Settlement
+from nacre.records import Record, Transaction, View
 from nacre.storage.protocol import Backend, Generation, Hold, Listed, Status
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
-from nacre.entries import Load, QuarantineEntry, Receipt, Record, Report, Settlement, Transaction, View
+from nacre.messages import Load, QuarantineEntry, Receipt, Report, Settlement
+from nacre.records import Record, Transaction, View
 
 if TYPE_CHECKING:
     from nacre.storage.group_commit import Pending

@@ -21,8 +21,9 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
-from nacre.entries import Record, timestamp
+from nacre.codec import timestamp
 from nacre.errors import FormatTooNew
+from nacre.records import Record
 from nacre.storage.format import escaped, salvage, unseal
 from nacre.storage.lines import Lines, Piece
 from nacre.storage.paths import SessionPaths, make_folder, settle_names, uids_in, write_all

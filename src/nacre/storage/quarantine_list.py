@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from nacre.entries import EPOCH, QuarantineEntry, QuarantineRecord, Record, parse_time
+from nacre.codec import EPOCH, parse_time
 from nacre.errors import StoreError
+from nacre.messages import QuarantineEntry, QuarantineRecord
+from nacre.records import Record
 from nacre.storage.file_names import key_of, stem
 from nacre.storage.paths import SessionPaths
 from nacre.storage.quarantine import EMPTIED, IN_PLACE, MISSING, ROTTEN, TORN, UNREADABLE, UNSURE, Aside, entries

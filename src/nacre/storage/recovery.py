@@ -16,8 +16,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from nacre.entries import LONGEST_LINE, Record, State
 from nacre.errors import LogDamaged
+from nacre.records import MAX_LINE_BYTES, Record, State
 from nacre.storage.format import START, righted, unseal
 from nacre.storage.lines import Lines, Piece
 
@@ -199,7 +199,7 @@ def _find_header(lines: Lines, kept: list[Piece]) -> tuple[Piece | None, bool]:
         return first, False
     # 3. The damage itself, if only one bit of it has flipped.
     end = first.start if first is not None else lines.size
-    raw = righted(lines.read(0, min(end, LONGEST_LINE)).removesuffix(b"\n"))
+    raw = righted(lines.read(0, min(end, MAX_LINE_BYTES)).removesuffix(b"\n"))
     found = Piece(0, end, raw, unseal(raw))
     return found if _is_header(found) else None, False
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nacre.entries import FORMAT, ImportedRecord, MemoryView, Record, RecordStamp, Rules, State
+from nacre.records import FORMAT, ImportedRecord, MemoryView, Record, RecordStamp, Rules, State
 from nacre.storage import blobs
 from nacre.storage.compaction import Extent
 from nacre.storage.format import fields, resealed, seal, sealed_fields, short_enough, unseal

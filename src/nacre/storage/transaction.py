@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from nacre.entries import FORMAT, Record, Records, RecordStamp, Rules, State, Transaction, timestamp
+from nacre.codec import timestamp
 from nacre.errors import Conflict, Refused
+from nacre.records import FORMAT, Record, Records, RecordStamp, Rules, State, Transaction
 from nacre.storage import blobs
 from nacre.storage.format import seal, short_enough
 from nacre.storage.idempotency import WINDOW, Seen, original

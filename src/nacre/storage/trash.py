@@ -14,8 +14,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from nacre.entries import TrashedSession, View
 from nacre.errors import Conflict, SessionBusy, SessionNotFound, StoreError
+from nacre.messages import TrashedSession
+from nacre.records import View
 from nacre.storage import blobs
 from nacre.storage.file_names import key_of
 from nacre.storage.key_lock import KeyLock

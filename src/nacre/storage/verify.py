@@ -7,7 +7,9 @@ from itertools import chain, pairwise
 
 from msgspec.structs import replace
 
-from nacre.entries import SHARED, Finding, Record, Rules, is_time
+from nacre.codec import is_time
+from nacre.messages import SHARED, Finding
+from nacre.records import Record, Rules
 from nacre.storage.blobs import names
 from nacre.storage.format import SUFFIX
 from nacre.storage.lines import Piece

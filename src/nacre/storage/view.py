@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from nacre.entries import Losses, Record, State
+from nacre.records import Losses, Record, State
 from nacre.storage import blobs, compaction
 from nacre.storage.format import unseal
 from nacre.storage.lines import Lines, Piece

@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from nacre.entries import Record, Rules, State, Transaction, timestamp
+from nacre.codec import timestamp
 from nacre.errors import Conflict, DurabilityUnknown, SessionBusy, StoreError
+from nacre.records import Record, Rules, State, Transaction
 from nacre.storage import blobs, compaction, rewrite
 from nacre.storage.change_marks import Marks
 from nacre.storage.erase import erase_rest

@@ -14,8 +14,8 @@ from threading import RLock, Thread
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from nacre.entries import Load
 from nacre.errors import StoreError
+from nacre.messages import Load
 from nacre.storage.file_names import stem
 from nacre.storage.group_commit import Committer, Nested, Owner
 from nacre.storage.log import Log

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from nacre.entries import Message
 from nacre.history.message_text import text_of
 from nacre.history.pairing import SAID_AS, shown
 from nacre.history.tokens import count
 from nacre.history.tokens import estimate as by_length
 from nacre.history.window import Estimate
+from nacre.messages import Message
 
 _FULL, _FULL_OF_MESSAGES = 0.8, 0.96
 """The share of the tokens, and of the messages, at which a summary is due, so that the next turn usually still fits.

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from nacre.entries import Message
 from nacre.history.message_text import text_of
 from nacre.history.tokens import count
+from nacre.messages import Message
 
 SYSTEM = """\
 You keep the record of a conversation between a user and an assistant that works with tools. You are given the record \

@@ -14,9 +14,9 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.entries import Message
 from nacre.history.message_text import text_of
 from nacre.history.tokens import count
+from nacre.messages import Message
 from nacre.summaries.instructions import weigh
 from nacre.summaries.plan import is_beginning
 

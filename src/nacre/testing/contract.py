@@ -20,8 +20,9 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from nacre.entries import AppendRecord, Losses, Message, Page, Rewind, SetMeta, Snapshot, Summarise, ToolCall, View
 from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, SessionNotFound, StoreError
+from nacre.messages import Message, Page, Snapshot, ToolCall
+from nacre.records import AppendRecord, Losses, Rewind, SetMeta, Summarise, View
 from nacre.sessions import Forgiving, Sessions, SessionStore
 
 Open: TypeAlias = Callable[[], Sessions]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from nacre.entries import Message, Operation, Pop, Rewind, Summarise, ToolCall, Truncate, encode_message
+from nacre.codec import encode_message
+from nacre.messages import Message, ToolCall
+from nacre.records import Operation, Pop, Rewind, Summarise, Truncate
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -11,8 +11,8 @@ from anyio import Lock
 from msgspec import Struct
 
 from nacre.agent.ports import Approval, Ask, Change, Effect, Tool
-from nacre.entries import ToolCall
 from nacre.errors import ConfigError
+from nacre.messages import ToolCall
 from nacre.tools.permission_rules import Judge, Rule, Rules, Verdict, parse_rule
 
 Mode = Literal["ask", "read-only", "yolo"]

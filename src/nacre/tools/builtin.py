@@ -12,10 +12,12 @@ from typing import Literal, Protocol, TypeVar
 from msgspec import Struct
 
 from nacre.agent.ports import Emit, Notice, Output, Sandbox, Scene
-from nacre.entries import Hit, Stored, View, message_of, place_of, time_of
+from nacre.codec import message_of, time_of
 from nacre.errors import InvalidKey, ToolError
 from nacre.history.message_text import text_of
 from nacre.keys import is_internal
+from nacre.messages import Hit, Stored, place_of
+from nacre.records import View
 from nacre.tools.functions import Function
 from nacre.tools.tool_output import MAX_LENGTH, harmless, limit_output, strip_terminal_codes
 

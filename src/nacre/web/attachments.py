@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote_to_bytes
 from msgspec import Struct
 from starlette.responses import Response
 
-from nacre.entries import Message
+from nacre.messages import Message
 from nacre.render.conversation import described, is_text, text_in
 from nacre.render.html import escaped
 from nacre.render.markdown import is_linkable

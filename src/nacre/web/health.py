@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import nacre
-from nacre.entries import Load
+from nacre.messages import Load
 from nacre.runtime import App
 from nacre.runtime.gateway.gateway import Gateway
 from nacre.runtime.stats import SHORT, Spread, Traffic

@@ -11,9 +11,10 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
-from nacre.entries import Record, SessionInfo, View
 from nacre.errors import StoreError
 from nacre.history import branches
+from nacre.messages import SessionInfo
+from nacre.records import Record, View
 from nacre.render.usage import usage_of
 from nacre.sessions import Sessions
 

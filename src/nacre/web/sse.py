@@ -18,7 +18,7 @@ from anyio import to_thread
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from nacre.entries import Entry
+from nacre.messages import Entry
 from nacre.sessions import Sessions
 from nacre.web.api import queries, schemas
 

@@ -15,7 +15,7 @@ from anyio.from_thread import start_blocking_portal
 import nacre
 from nacre.agent.ports import Tool
 from nacre.config import Settings
-from nacre.entries import Message, ToolCall
+from nacre.messages import Message, ToolCall
 from nacre.providers.scripted import Scripted, Step
 from nacre.runtime import App
 from nacre.sessions import Sessions

@@ -13,7 +13,7 @@ import pytest
 
 import nacre
 from nacre.agent.ports import Tool
-from nacre.entries import Message
+from nacre.messages import Message
 from nacre.providers.scripted import Call, Pause, Step
 from nacre.storage.paths import SessionPaths
 from nacre.tools.functions import Function

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 import nacre
-from nacre.entries import Message
+from nacre.messages import Message
 from tests.web.browser.site import TOKEN, called, fill, returned, said, served
 
 if TYPE_CHECKING:

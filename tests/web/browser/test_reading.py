@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import nacre
-from nacre.entries import Message
+from nacre.messages import Message
 from tests.web.browser.site import called, fill, returned, said, served
 from tests.web.browser.test_browser import until, wide
 from tests.web.test_pages_calls import png

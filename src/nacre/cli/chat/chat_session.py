@@ -18,10 +18,10 @@ from nacre.cli.chat.questions import ask_with
 from nacre.cli.chat.reader import About, Footer, Reader
 from nacre.cli.chat.resume import opening_meta
 from nacre.cli.chat.screen import Screen
-from nacre.entries import Message
 from nacre.errors import ModelNotAllowed, NacreError, ProviderError, SessionBusy, Stopped, describe_error
 from nacre.history.message_text import text_of
 from nacre.history.replies import is_final
+from nacre.messages import Message
 from nacre.runtime.assembly import App
 from nacre.runtime.summarizer import Draft
 

@@ -24,10 +24,10 @@ from nacre.cli.chat.turn_output import DrawnOutput, JsonLinesOutput, PlainOutput
 from nacre.cli.failures import OK, PIPE_CLOSED, SIGNALLED, Failure, alone, failure_of, internal_failure
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
-from nacre.entries import Message
 from nacre.errors import NacreError, Stopped
 from nacre.history.message_text import text_of
 from nacre.memory.consolidator import Consolidator
+from nacre.messages import Message
 from nacre.render.turn import question
 from nacre.runtime.assembly import App
 from nacre.runtime.summarizer import Compactor

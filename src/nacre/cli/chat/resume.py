@@ -26,9 +26,9 @@ from nacre.cli.one_line import clean, cut
 from nacre.cli.output import Out
 from nacre.cli.refs import Choice, choose, find, refuse_internal
 from nacre.cli.store_choice import is_active, opened
-from nacre.entries import View
 from nacre.errors import StoreError
 from nacre.history.message_text import first_text
+from nacre.records import View
 from nacre.sessions import Sessions
 
 if TYPE_CHECKING:

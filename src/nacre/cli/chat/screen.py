@@ -14,8 +14,8 @@ from nacre.cli.failures import Failure
 from nacre.cli.one_line import clean, short_path
 from nacre.cli.output import Out
 from nacre.cli.rows import remember
-from nacre.entries import SessionInfo, Stored
 from nacre.errors import NacreError
+from nacre.messages import SessionInfo, Stored
 from nacre.render import terminal
 from nacre.render.html_page import page
 from nacre.render.markdown_export import document

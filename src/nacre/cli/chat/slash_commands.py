@@ -11,9 +11,9 @@ from msgspec import Struct
 from nacre.channels.file_parts import attach, split
 from nacre.cli.chat.chat_session import Talk
 from nacre.cli.chat.resume import new_key
-from nacre.entries import Stored
 from nacre.errors import NacreError
 from nacre.history.replies import turn_starts
+from nacre.messages import Stored
 
 _MOST_LISTED = 20
 _BAR = 36

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from nacre.agent.ports import Called, Event, Notice, Output, Returned, Text, Thought
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
-from nacre.entries import ToolCall
+from nacre.messages import ToolCall
 from nacre.render.conversation import arguments_of
 from nacre.render.text import clip, one_line
 from nacre.render.turn import Turn

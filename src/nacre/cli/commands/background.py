@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nacre.entries import SessionInfo
+    from nacre.messages import SessionInfo
     from nacre.sessions import Sessions
 
 _SCHEDULE = "schedule:"

@@ -14,7 +14,7 @@ from nacre.cli.store_choice import opened
 from nacre.cli.table import Column
 
 if TYPE_CHECKING:
-    from nacre.entries import DiskUsage
+    from nacre.messages import DiskUsage
     from nacre.sessions import Sessions
 
 EXAMPLES = (

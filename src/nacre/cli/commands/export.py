@@ -17,8 +17,8 @@ from nacre.cli.one_line import clean, several, size
 from nacre.cli.output import Out
 from nacre.cli.refs import add_ref, find
 from nacre.cli.store_choice import opened
-from nacre.entries import Losses, View
 from nacre.history import record_lines
+from nacre.records import Losses, View
 from nacre.render.quarantine_report import unreadable
 
 if TYPE_CHECKING:

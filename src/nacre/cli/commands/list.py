@@ -22,9 +22,9 @@ from nacre.cli.times import rfc3339
 from nacre.keys import is_internal
 
 if TYPE_CHECKING:
-    from nacre.entries import SessionInfo
     from nacre.history.list_page import Order
     from nacre.index.warm import Listed
+    from nacre.messages import SessionInfo
     from nacre.render.quarantine_report import Notice
 
     Info = SessionInfo | Listed

@@ -17,7 +17,7 @@ from nacre.cli.store_choice import opened
 from nacre.cli.table import Column
 
 if TYPE_CHECKING:
-    from nacre.entries import QuarantineEntry
+    from nacre.messages import QuarantineEntry
     from nacre.sessions import Sessions
 
 EXAMPLES = (

@@ -17,7 +17,7 @@ from nacre.cli.refs import add_ref
 from nacre.cli.store_choice import opened
 
 if TYPE_CHECKING:
-    from nacre.entries import Finding
+    from nacre.messages import Finding
     from nacre.sessions import Sessions
 
 EXAMPLES = (

@@ -17,7 +17,7 @@ from nacre.cli.store_choice import opened
 from nacre.keys import is_internal
 
 if TYPE_CHECKING:
-    from nacre.entries import Hit
+    from nacre.messages import Hit
     from nacre.sessions import Sessions
 
 EXAMPLES = (

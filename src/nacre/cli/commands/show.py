@@ -15,9 +15,11 @@ from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 from nacre.cli.refs import Target, add_ref, find, missing
 from nacre.cli.store_choice import opened
-from nacre.entries import Losses, Record, Records, Stored, View, message_of, parse_time, time_of
+from nacre.codec import message_of, parse_time, time_of
 from nacre.history import record_lines, session_state
 from nacre.history.overview import Labels, labels
+from nacre.messages import Stored
+from nacre.records import Losses, Record, Records, View
 from nacre.render.conversation import Cover, Cut, Part, parts
 from nacre.render.quarantine_report import Notice, notices, unreadable
 from nacre.render.usage import Usage, summed

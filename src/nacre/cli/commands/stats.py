@@ -20,8 +20,10 @@ from nacre.cli.output import Out
 from nacre.cli.refs import add_ref, find
 from nacre.cli.store_choice import opened
 from nacre.cli.times import span
+from nacre.codec import time_of
 from nacre.config import load
-from nacre.entries import Message, Record, View, time_of
+from nacre.messages import Message
+from nacre.records import Record, View
 from nacre.render.bars import bars
 from nacre.render.prices import Prices, money
 from nacre.render.quarantine_report import Notice, notices

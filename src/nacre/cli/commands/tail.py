@@ -12,7 +12,7 @@ from nacre.cli.refs import add_ref, find_active
 from nacre.cli.store_choice import opened
 
 if TYPE_CHECKING:
-    from nacre.entries import Entry
+    from nacre.messages import Entry
     from nacre.sessions import Sessions
 
 EXAMPLES = (

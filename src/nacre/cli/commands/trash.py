@@ -20,7 +20,7 @@ from nacre.cli.table import Column
 from nacre.cli.times import span
 
 if TYPE_CHECKING:
-    from nacre.entries import TrashedSession
+    from nacre.messages import TrashedSession
     from nacre.sessions import Sessions
 
 _MOST_NAMED = 5

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from nacre.agent.ports import Spec
-from nacre.entries import plain
+from nacre.codec import plain_json
 from nacre.errors import InvalidMessage
 from nacre.providers.text_tools import call_shapes, lenient_json
 from nacre.providers.text_tools.call_shapes import DSML, NAMESPACE, SEPARATOR, ParsedCall
@@ -220,7 +220,7 @@ def normalize_call(call: ParsedCall, tools: Container[str]) -> ParsedCall:
     """A call that the log can hold, under a name that every provider takes."""
     name = normalize_name(call.name, tools)
     try:
-        return ParsedCall(name=name, arguments=plain(call.arguments, "arguments"))
+        return ParsedCall(name=name, arguments=plain_json(call.arguments, "arguments"))
     except (InvalidMessage, RecursionError):
         return ParsedCall(name=name, arguments=call_shapes.raw_text(call.arguments))
 
@@ -381,7 +381,7 @@ class Scan:
                 at = closing.start()
         return self._skip(_LEFTOVER, at)
 
-    # ---- calls in plain JSON
+    # ---- calls in plain_json JSON
 
     def _read_values(self, at: int, closing: re.Match[str] | None, *, trusted: bool) -> Calls | None:
         """Read one value or several, one after the other, as calls; None if the first is none.

@@ -17,7 +17,6 @@ from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Event
 from nacre.backoff import USUAL, Backoff
 from nacre.channels.channel import Channel, InboundMessage, key_of
-from nacre.entries import Message
 from nacre.errors import (
     Busy,
     ConfigError,
@@ -30,6 +29,7 @@ from nacre.errors import (
     describe_error,
 )
 from nacre.history.message_text import text_of
+from nacre.messages import Message
 from nacre.runtime.gateway.access import Manners
 from nacre.runtime.gateway.admission import Turnstile
 from nacre.runtime.gateway.delivery import CLOCK, Answer, Delivery, id_of, patiently

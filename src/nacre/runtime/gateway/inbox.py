@@ -12,8 +12,9 @@ import anyio.to_thread
 import msgspec
 
 from nacre.channels.channel import InboundMessage
-from nacre.entries import AppendRecord, Entry
 from nacre.errors import SessionBusy, StoreError
+from nacre.messages import Entry
+from nacre.records import AppendRecord
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
-from nacre.entries import Message
 from nacre.history.replies import id_of, is_final
+from nacre.messages import Message
 from nacre.sessions import Sessions
 
 _AT_HAND = 256

@@ -13,8 +13,8 @@ from itertools import accumulate, islice
 from typing import Any
 
 from nacre.agent.ports import Change, Scene
-from nacre.entries import ToolCall
 from nacre.errors import ToolError
+from nacre.messages import ToolCall
 from nacre.tools.files.workspace import Workspace
 from nacre.tools.functions import Function
 

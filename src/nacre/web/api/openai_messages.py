@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from nacre.agent.ports import Spec
-from nacre.entries import Message, ToolCall, encode_message
+from nacre.codec import encode_message
 from nacre.errors import InvalidMessage
+from nacre.messages import Message, ToolCall
 from nacre.providers.wire import image_data, image_url
 from nacre.web.api.openai_schemas import ChatMessage, Function
 from nacre.web.http_errors import Fault

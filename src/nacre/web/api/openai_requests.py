@@ -20,12 +20,13 @@ from nacre.agent.loop import run_turn
 from nacre.agent.model_request import NONE as NO_TERMS
 from nacre.agent.model_request import TERMS, Material, Terms, fit, terms_of, with_terms
 from nacre.agent.ports import Context, Emit, Entry, Event, Notice, Provider, Reply, Spec, Text, Turn, Usage
-from nacre.entries import AppendRecord, Message, Snapshot
 from nacre.errors import Conflict, InvalidAnswer
 from nacre.history.message_text import text_of
 from nacre.history.pairing import paired
 from nacre.history.replies import answer_before, is_final
 from nacre.history.window import Window, window
+from nacre.messages import Message, Snapshot
+from nacre.records import AppendRecord
 from nacre.runtime import App
 from nacre.runtime.titles import first_title
 from nacre.web.api import queries

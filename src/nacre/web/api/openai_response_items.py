@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from nacre.agent.ports import Called, Event, Form, Text, Thought
-from nacre.entries import Message
+from nacre.messages import Message
 from nacre.web.api.openai_messages import calls_of, text_of
 from nacre.web.api.openai_requests import Answer, finish_of
 from nacre.web.api.openai_schemas import Respond, ResponseCost, ResponseDocument

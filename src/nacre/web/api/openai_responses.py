@@ -24,9 +24,11 @@ from starlette.routing import Route
 
 from nacre.agent.model_request import Terms, terms_of, with_terms
 from nacre.agent.ports import Form, Spec
-from nacre.entries import Message, Stored, View, time_of
-from nacre.entries import message_of as stored_message
+from nacre.codec import message_of as stored_message
+from nacre.codec import time_of
 from nacre.history.replies import id_of, is_final
+from nacre.messages import Message, Stored
+from nacre.records import View
 from nacre.runtime import App
 from nacre.runtime.structured_output import check_schema
 from nacre.sessions import Sessions

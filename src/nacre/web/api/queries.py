@@ -11,20 +11,13 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import asdict, replace
 
 from nacre.agent.ports import Usage
-from nacre.entries import (
-    Losses,
-    Record,
-    SetMeta,
-    View,
-    message_of,
-    parse_time,
-    time_of,
-)
+from nacre.codec import message_of, parse_time, time_of
 from nacre.errors import Conflict, InvalidArgument, LogDamaged, SessionNotFound
 from nacre.history import session_state
 from nacre.history.list_page import Order, parse_cursor
 from nacre.history.transcript import Transcript, Wanted, open_at
 from nacre.index import minilm
+from nacre.records import Losses, Record, SetMeta, View
 from nacre.render.quarantine_report import Notice, notices, unreadable
 from nacre.render.usage import summed
 from nacre.sessions import Sessions

@@ -11,10 +11,10 @@ from starlette.datastructures import Headers
 
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Ask, Emit
-from nacre.entries import Message, Snapshot
 from nacre.errors import Conflict
 from nacre.history.message_text import text_of
 from nacre.history.replies import id_of, is_final
+from nacre.messages import Message, Snapshot
 from nacre.runtime import App
 from nacre.sessions import Sessions
 from nacre.web.http_errors import Fault

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from nacre.entries import Stored, View
 from nacre.history import session_state
 from nacre.history.transcript import Transcript, Wanted, message, whole
+from nacre.messages import Stored
+from nacre.records import View
 from nacre.render.conversation import Cover, Cut, parts
 from nacre.render.markdown_export import document
 from nacre.sessions import Sessions

@@ -7,7 +7,7 @@ import secrets
 import anyio
 
 from nacre.agent.ports import Answer, Approval, Ask, Effect, Emit, Notice
-from nacre.entries import ToolCall
+from nacre.messages import ToolCall
 from nacre.render.html import escaped
 from nacre.render.text import one_line
 from nacre.web.http_errors import Fault

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nacre.entries import Message, ToolCall
+from nacre.messages import Message, ToolCall
 from nacre.render.ansi import ansi, plain
 from nacre.render.conversation import Call, arguments_of, text_of
 from nacre.render.diff import changed, is_patch, patch, written

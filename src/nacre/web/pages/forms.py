@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from nacre.agent.ports import Ask, Emit
-from nacre.entries import Message
 from nacre.errors import NacreError
 from nacre.history.overview import MAX_TAGS, tags_in
+from nacre.messages import Message
 from nacre.render.html import html
 from nacre.runtime import App
 from nacre.web import caller

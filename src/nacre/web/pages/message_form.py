@@ -16,11 +16,12 @@ from msgspec import Struct
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Ask, Emit
 from nacre.channels.file_parts import content, file_part
-from nacre.entries import Message, View
 from nacre.errors import Busy, Conflict, NacreError, SessionBusy, Stopped, StoreError
 from nacre.history import session_state
 from nacre.history.replies import is_final
 from nacre.history.transcript import FAILED
+from nacre.messages import Message
+from nacre.records import View
 from nacre.render.text import one_line
 from nacre.runtime import App
 from nacre.runtime.assembly import CHOSEN

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from nacre.entries import Message, Stored
 from nacre.history.branches import Bar
 from nacre.history.transcript import Chunk, Fork, Transcript
+from nacre.messages import Message, Stored
 from nacre.render.conversation import Call, Cut, Said, parts, text_in
 from nacre.render.html import escaped, html
 from nacre.render.html_page import facts, kind_of, who

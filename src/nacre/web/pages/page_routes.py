@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from nacre.entries import View
 from nacre.errors import NacreError, SessionNotFound
 from nacre.history.transcript import Transcript, Wanted, message
 from nacre.history.transcript import part as transcript_part
+from nacre.records import View
 from nacre.render.html import escaped
 from nacre.render.quarantine_report import notices
 from nacre.web import attachments, caller

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import asdict
 
-from nacre.entries import Hit, View
 from nacre.errors import StoreError
 from nacre.index import minilm
+from nacre.messages import Hit
+from nacre.records import View
 from nacre.render.html import escaped
 from nacre.render.html_page import time
 from nacre.render.text import one_line

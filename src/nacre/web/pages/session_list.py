@@ -13,9 +13,9 @@ from operator import attrgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.entries import SessionInfo
 from nacre.history.list_page import Which
 from nacre.keys import is_internal
+from nacre.messages import SessionInfo
 from nacre.render.html import escaped
 from nacre.render.quarantine_report import Notice, notices
 from nacre.render.text import ago, count, one_line, size

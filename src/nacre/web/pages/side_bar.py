@@ -12,7 +12,7 @@ from msgspec import Struct
 from starlette.requests import Request
 
 from nacre.config import MAIN
-from nacre.entries import SessionInfo
+from nacre.messages import SessionInfo
 from nacre.render.html import escaped
 from nacre.render.text import clip, one_line
 from nacre.runtime import App

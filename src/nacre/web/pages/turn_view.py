@@ -11,7 +11,7 @@ import anyio
 from anyio import to_thread
 
 from nacre.agent.ports import Called, Event, Notice, Returned, Text, Thought
-from nacre.entries import Message
+from nacre.messages import Message
 from nacre.render.html import blocks_html, escaped
 from nacre.render.text import one_line
 from nacre.web.http_errors import fault_of

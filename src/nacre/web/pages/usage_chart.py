@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from nacre.entries import Entry
+from nacre.messages import Entry
 from nacre.render.html import escaped
 from nacre.render.text import count
 from nacre.render.usage import usage_of

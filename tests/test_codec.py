@@ -13,19 +13,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import nacre
-from nacre.entries import (
-    MemoryView,
-    Message,
-    QuarantineEntry,
-    QuarantineRecord,
-    Record,
-    ToolCall,
-    describe_quarantine,
-    encode_message,
-    message_of,
-    plain,
-)
+from nacre.codec import encode_message, message_of, plain_json
 from nacre.errors import InvalidMessage
+from nacre.messages import Message, ToolCall
+from nacre.records import MemoryView, Record
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=200)
 JSON = st.recursive(
@@ -298,7 +289,7 @@ def test_a_message_of_more_than_16_megabytes_is_refused_and_nothing_is_stored() 
         assert not sessions.exists("k")
 
 
-# What JSON readers disagree on is made plain
+# What JSON readers disagree on is made plain_json
 
 
 @pytest.mark.parametrize(
@@ -314,7 +305,7 @@ def test_a_message_of_more_than_16_megabytes_is_refused_and_nothing_is_stored() 
 def test_lone_surrogates_become_the_replacement_character(given_text: str, kept: str) -> None:
     message = Message(role="user", content=[{given_text: given_text}], extra={"x": (given_text,)})
     assert decoded(message) == Message(role="user", content=[{kept: kept}], extra={"x": [kept]})
-    assert plain([given_text], "data") == [kept]
+    assert plain_json([given_text], "data") == [kept]
 
 
 def test_what_lost_a_surrogate_is_marked() -> None:
@@ -332,7 +323,7 @@ def test_a_message_with_a_lone_surrogate_keeps_everything_else() -> None:
 @pytest.mark.parametrize("value", [float("nan"), 2**64, b"a", {1: 2}, nested(101)])
 def test_data_that_json_cannot_hold_is_refused(value: Any) -> None:
     with pytest.raises(InvalidMessage, match="data"):
-        plain({"a": value}, "data")
+        plain_json({"a": value}, "data")
 
 
 def test_a_record_that_is_no_message_has_none() -> None:
@@ -344,37 +335,3 @@ def test_a_record_that_is_no_message_has_none() -> None:
 def test_what_is_recalled_is_whole_already() -> None:
     record = msgspec.convert({"v": 1, "n": 3, "t": "msg", "ts": "", "m": {"role": "x"}, "st": [0] * 6}, Record)
     assert MemoryView([record]).whole(record) is record
-
-
-def test_a_call_in_openais_shape_may_come_without_an_id() -> None:
-    call = ToolCall.from_mapping({"type": "function", "function": {"name": "sh", "arguments": "{}"}})
-    assert call == ToolCall(id="", name="sh", arguments="{}")
-
-
-@pytest.mark.parametrize(
-    ("held", "expected"),
-    [
-        ([], ""),
-        ([(0, 0)], "records of this session are lost: why"),
-        ([(0, 1)], "1 byte of this session is in quarantine"),
-        ([(0, 1), (0, 1999)], "2,000 bytes of this session are in quarantine"),
-        ([(1, 90)], "1 record of this session is in quarantine"),
-        ([(1, 90), (2, 0)], "3 records of this session are in quarantine"),
-    ],
-)
-def test_how_much_is_in_quarantine_is_said_in_words(held: list[tuple[int, int]], expected: str) -> None:
-    time = datetime(2026, 11, 15, tzinfo=UTC)
-    record = QuarantineRecord(n=2, ts=time, kind="msg", text="a")
-    entries = [
-        QuarantineEntry(
-            key="k", n=n, generation="0", ts=time, kind="rotten", reason="why", bytes=size, records=(record,) * records
-        )
-        for n, (records, size) in enumerate(held, 1)
-    ]
-    assert describe_quarantine(entries) == expected
-
-
-def test_a_hit_says_its_place_with_the_generation_if_that_is_archived() -> None:
-    hit = nacre.Hit(key="k", n=7, ts=datetime.now(UTC), role="user", snippet="a")
-    assert hit.place == "k@7"
-    assert msgspec.structs.replace(hit, generation="0190").place == "k@0190/7"

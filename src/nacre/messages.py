@@ -1,0 +1,364 @@
+"""The values that callers give and get: messages, and what is reported about sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from nacre.checks import show
+from nacre.errors import InvalidMessage
+
+
+class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A model's call of a tool; `arguments` is kept as it came, JSON text or a mapping."""
+
+    id: str = ""
+    name: str = ""
+    arguments: Any = ""
+    extra: dict[str, Any] = {}
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> ToolCall:
+        """Read a call in OpenAI's shape (`function` inside) or in ours."""
+        rest = dict(check_mapping(mapping, "a tool call"))
+        if rest.get("type", "function") != "function":
+            return cls(id=rest.pop("id", ""), extra=rest)
+        function = rest.pop("function", None)
+        if function is None:
+            known = {field: rest.pop(field) for field in ("id", "name", "arguments") if field in rest}
+        else:
+            inner = dict(check_mapping(function, "a tool call's function"))
+            known = {field: inner.pop(field) for field in ("name", "arguments") if field in inner}
+            if "id" in rest:
+                known["id"] = rest.pop("id")
+            if inner:
+                rest["function"] = inner
+        rest.pop("type", None)
+        return cls(**known, extra=rest)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Give the call in OpenAI's shape; one that is not of a function gets none."""
+        extra = dict(self.extra)
+        if "type" in extra:
+            return {"id": self.id, **extra}
+        function = {"name": self.name, "arguments": self.arguments, **extra.pop("function", {})}
+        return {"id": self.id, "type": "function", "function": function, **extra}
+
+
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message of a conversation, in the one shape that is stored."""
+
+    role: str
+    content: str | list[Any] | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning: str | None = None
+    media: tuple[Any, ...] = ()
+    model: str | None = None
+    created: datetime | None = None
+    extra: dict[str, Any] = {}
+
+    _PLAIN: ClassVar = ("role", "content", "tool_call_id", "name", "reasoning", "model")
+
+    def __post_init__(self) -> None:
+        """Take lists where tuples are kept, so that equal messages are equal."""
+        if isinstance(self.tool_calls, list):
+            force_setattr(self, "tool_calls", tuple(self.tool_calls))
+        if isinstance(self.media, list):
+            force_setattr(self, "media", tuple(self.media))
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Message:
+        """Read a mapping in OpenAI's chat shape; fields it does not know go to `extra`."""
+        rest = dict(check_mapping(mapping, "a message"))
+        if "role" not in rest:
+            raise InvalidMessage("a message needs a role")
+        known: dict[str, Any] = {field: rest.pop(field) for field in cls._PLAIN if field in rest}
+        calls = rest.pop("tool_calls", None) or ()
+        known["tool_calls"] = tuple(ToolCall.from_mapping(call) for call in check_list(calls, "tool_calls"))
+        known["media"] = tuple(check_list(rest.pop("media", None) or (), "media"))
+        known["created"] = check_created(rest.pop("created", None))
+        return cls(**known, extra=rest)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Give the message in OpenAI's chat shape, without the fields it does not have."""
+        given = {field: getattr(self, field) for field in self._PLAIN}
+        found = {field: value for field, value in given.items() if value is not None or field == "content"}
+        if self.tool_calls:
+            found["tool_calls"] = [call.to_mapping() for call in self.tool_calls]
+        if self.media:
+            found["media"] = list(self.media)
+        if self.created is not None:
+            found["created"] = self.created.isoformat()
+        return {**found, **self.extra}
+
+
+class Stored(Struct, frozen=True, kw_only=True):
+    """A message as the log holds it; numbers start again with each generation of a key.
+
+    `restored_from` is the number that it had before it was in quarantine.
+    """
+
+    generation: str
+    n: int
+    ts: datetime
+    message: Message
+    restored_from: int | None = None
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One record of any kind, with its fields as `data`."""
+
+    generation: str
+    n: int
+    ts: datetime
+    kind: str
+    data: Any
+    restored_from: int | None = None
+
+
+def place_of(key: str, generation: str, n: int) -> str:
+    """A message's place as it is shown to people and models; the active generation is "" and not named."""
+    return f"{key}@{generation}/{n}" if generation else f"{key}@{n}"
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """A message that a search found; `generation` is the archived one that it is in, "" if it is the active one."""
+
+    key: str
+    n: int
+    ts: datetime
+    role: str
+    snippet: str
+    generation: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where it is, such as `cli:1@42`; of an archived generation `cli:1@GENERATION/42`, as numbers start again."""
+        return place_of(self.key, self.generation, self.n)
+
+
+class SessionInfo(Struct, frozen=True, kw_only=True, gc=False):
+    """What a listing says of a session.
+
+    It was `updated` when something was last said or done in it; tags, pins, titles and repairs do not count.
+    `tags`, `pinned` and `cwd`, the folder of a chat, are from its meta. `role`, `model` and `last`, the first words,
+    are those of the last live message, and `state` tells by it how the session stands: "idle", "unanswered",
+    "interrupted" in the middle of a turn, or "damaged" if it cannot be read.
+    """
+
+    key: str
+    title: str
+    messages: int
+    created: datetime
+    updated: datetime
+    bytes: int
+    archived: bool
+    generation: str = ""
+    meta: dict[str, Any] = {}
+    tags: tuple[str, ...] = ()
+    pinned: bool = False
+    cwd: str = ""
+    role: str = ""
+    model: str = ""
+    last: str = ""
+    state: str = "idle"
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """A part of a list of sessions: `total` match, and `cursor` leads to those after them, None if there are none."""
+
+    items: list[SessionInfo]
+    total: int
+    cursor: str | None = None
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """A session at one moment: its last live messages, and what is known without reading the others.
+
+    `n` is the number of its last record, `live` the count of live messages, `expect` the number of
+    the last history-changing record, as `add_messages` takes it; `numbers` are those of `messages`.
+    """
+
+    n: int = 0
+    live: int = 0
+    expect: int = 0
+    summary: str = ""
+    meta: dict[str, Any] = {}
+    messages: list[Message] = []
+    numbers: list[int] = []
+
+
+SHARED = "shared history"
+
+"""How findings begin that are not in a fork's own files."""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that `verify` found wrong."""
+
+    key: str
+    kind: str
+    where: str
+    detail: str
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is in what a fork shares, which is never changed."""
+        return self.where.startswith(SHARED)
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What `verify` found; `ok` when nothing is wrong."""
+
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """What `repair` did: records kept, pieces set aside, and the file they are in."""
+
+    key: str
+    kept: int
+    set_aside: int
+    quarantine: str | None
+
+
+class QuarantineRecord(Struct, frozen=True, kw_only=True):
+    """A whole record in quarantine; `text` is what it says, for people."""
+
+    n: int
+    ts: datetime
+    kind: str
+    text: str
+
+
+class QuarantineEntry(Struct, frozen=True, kw_only=True):
+    """Something of a session that was set aside because it was damaged, and that nobody has settled yet.
+
+    `KEY#n` names it. `records` are whole and can be restored; `text` is the beginning of its bytes as they are.
+    `settled` is "restored", "discarded" or, for the end of a write that was never acknowledged, "torn".
+    """
+
+    key: str
+    n: int
+    generation: str
+    ts: datetime
+    kind: str
+    reason: str
+    bytes: int
+    records: tuple[QuarantineRecord, ...] = ()
+    text: str = ""
+    settled: str = ""
+
+    @property
+    def ref(self) -> str:
+        return f"{self.key}#{self.n}"
+
+
+class Settlement(Struct, frozen=True, kw_only=True):
+    """What `restore` or `discard` did: the entries that it settled, and the numbers of the records it appended."""
+
+    key: str
+    entries: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()
+
+
+class TrashedSession(Struct, frozen=True, kw_only=True):
+    """A session in the trash, with all generations that were removed together; `id` names it there."""
+
+    id: str
+    key: str
+    title: str
+    removed: datetime
+    generations: tuple[str, ...]
+    bytes: int
+
+
+class GenerationInfo(Struct, frozen=True, kw_only=True):
+    """One generation of a session, as its log is now.
+
+    `updated` is the time of its last record, `changed` when its file was last written, renamed or linked.
+    """
+
+    key: str
+    generation: str
+    pinned: bool
+    updated: datetime
+    changed: datetime
+    bytes: int
+
+
+class DiskUsage(Struct, frozen=True, kw_only=True):
+    """Bytes of each folder of a store, and of the files of each session that was asked for."""
+
+    folders: dict[str, int]
+    sessions: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.folders.values())
+
+
+class Leftover(Struct, frozen=True, kw_only=True):
+    """A file that no session needs, and why."""
+
+    path: str
+    bytes: int
+    reason: str
+
+
+def describe_quarantine(entries: Iterable[QuarantineEntry]) -> str:
+    """Say how much of one session is in quarantine; "" if nothing is."""
+    found = tuple(entries)
+    records, size = sum(len(entry.records) for entry in found), sum(entry.bytes for entry in found)
+    if not found:
+        return ""
+    if records:
+        return (
+            f"{records:,} record{'s' * (records != 1)} of this session {'are' if records != 1 else 'is'} in quarantine"
+        )
+    if size:
+        return f"{size:,} byte{'s' * (size != 1)} of this session {'are' if size != 1 else 'is'} in quarantine"
+    return f"records of this session are lost: {found[0].reason}"
+
+
+class Load(Struct, frozen=True):
+    """What the writers of a store have at hand: logs that are open, batches written, logs whose flush failed."""
+
+    open: int
+    batches: int
+    unsound: int
+
+
+def check_mapping(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidMessage(f"{what} must be a mapping, not {type(value).__name__}")
+    return value
+
+
+def check_list(value: Any, what: str) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        raise InvalidMessage(f"{what} must be a list, not {type(value).__name__}")
+    return value
+
+
+def check_created(value: Any) -> datetime | None:
+    """Take an aware datetime or its ISO text; a time without a zone means nothing elsewhere."""
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise InvalidMessage(f"created is not a time: {show(value)}") from error
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise InvalidMessage(f"created must be an aware datetime or its ISO text, not {show(value)}")
+    return moment
