@@ -62,9 +62,8 @@ async def _stop(turn: Turn, why: str, text: str) -> Message:
 
 
 def _usage_notes(reply: Reply) -> list[AppendRecord]:
-    return (
-        [] if reply.usage is None else [AppendRecord("use", {"model": reply.message.model, **to_builtins(reply.usage)})]
-    )
+    usage = {"model": reply.message.model, **to_builtins(reply.usage or {})}
+    return [] if reply.usage is None else [AppendRecord("use", usage)]
 
 
 async def _ask_model(turn: Turn) -> Reply:
