@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre import entries
+from nacre import records
 from nacre.codec import encode_message, plain_json
 from nacre.errors import InvalidKey, InvalidMessage
 from nacre.history.message_text import text_of
@@ -173,7 +173,7 @@ _NOTHING = (None, "0001-01-01T00:00:00Z")
 NOTE = "x.migrated"
 _CHANGED = "x.changed"
 """A record that only says when an earlier agent changed the session last."""
-_MAX_MESSAGE = entries.LONGEST_LINE - 4096
+_MAX_MESSAGE = records.MAX_LINE_BYTES - 4096
 _MAX_TRIES = 64
 _MESSAGE_START = b'{"role"'
 _message = msgspec.json.Decoder(Message).decode
@@ -238,14 +238,14 @@ class Legacy(Struct, frozen=True, kw_only=True):
         times, end = self.times(now), self.ended(now)
         found = [ImportedRecord(said, ts) for said, ts in zip(self.said, times, strict=True)]
         if self.dropped:
-            found.append(ImportedRecord(entries.Truncate(len(self.said) - self.dropped), end))
+            found.append(ImportedRecord(records.Truncate(len(self.said) - self.dropped), end))
         if self.summary:
-            found.append(ImportedRecord(entries.Summarise(self.summary), end))
+            found.append(ImportedRecord(records.Summarise(self.summary), end))
         is_later = bool(found) and end > found[-1].ts
         if self.meta:
-            found.append(ImportedRecord(entries.SetMeta(self.meta), end))
+            found.append(ImportedRecord(records.SetMeta(self.meta), end))
         # Labels are no update; this is one.
-        return [*found, ImportedRecord(entries.AppendRecord(_CHANGED, None), end)] if is_later else found
+        return [*found, ImportedRecord(records.AppendRecord(_CHANGED, None), end)] if is_later else found
 
     def times(self, now: str) -> list[str]:
         """When each message was written: as it says, else when the one before it was."""

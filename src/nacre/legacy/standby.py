@@ -10,7 +10,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import NoReturn, TypeVar
 
-from nacre import entries
+from nacre import records
 from nacre.codec import encode_message, parse_time
 from nacre.errors import DurabilityUnknown, StoreError, describe_error
 from nacre.history import alias_table, session_state
@@ -185,9 +185,9 @@ class StandIn(MemoryStore):
         else:
             operations = [encode_message(message) for message in self._manager.get_history(key)]
             if summary := self._manager.get_summary(key):
-                operations.append(entries.Summarise(summary))
+                operations.append(records.Summarise(summary))
             if meta := self._manager.get_meta(key):
-                operations.append(entries.SetMeta(meta))
+                operations.append(records.SetMeta(meta))
         if operations:
             super().run(key, Transaction(operations))
         self._loaded.add(key)
@@ -195,14 +195,14 @@ class StandIn(MemoryStore):
     def _save(self, key: str, transaction: Transaction) -> None:
         manager = self._manager
         kinds = [type(one) for one in transaction.operations]
-        count = kinds.count(entries.AppendMessage)
-        if not {*kinds} <= {entries.AppendMessage, entries.AppendRecord, entries.SetMeta}:
+        count = kinds.count(records.AppendMessage)
+        if not {*kinds} <= {records.AppendMessage, records.AppendRecord, records.SetMeta}:
             manager.set_history(key, super().read(key, session_state.history) or ())
             manager.set_summary(key, super().read(key, lambda view: session_state.summary(view, view.state)) or "")
         elif count:
             for message in (super().read(key, lambda view: session_state.history(view, count)) or ())[-count:]:
                 manager.add_full_message(key, message)
-        elif entries.SetMeta not in kinds or not manager.get_history(key):
+        elif records.SetMeta not in kinds or not manager.get_history(key):
             # A meta without a message is saved with the first one.
             return
         manager.set_meta(key, super().read(key, lambda view: session_state.meta(view, view.state)) or {})
