@@ -11,7 +11,7 @@ import textwrap
 import time
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import IO, Any, Protocol, TextIO
+from typing import IO, Any, TextIO
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import in_terminal, run_in_terminal
@@ -29,6 +29,7 @@ from prompt_toolkit.search import stop_search
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import get_cwidth
 
+from nacre.cli.chat.chat_session import Talk
 from nacre.cli.chat.external_editor import edit
 from nacre.cli.chat.input_history import Recall
 from nacre.cli.chat.line_completion import Completion as Choices
@@ -45,32 +46,13 @@ _ROWS_BELOW = 6
 _SHORTEST_TITLE = 12
 
 
-class Face(Protocol):
-    """What the editor shows, and what it tells when a person wants to stop."""
-
-    @property
-    def is_at_work(self) -> bool: ...
-
-    @property
-    def live(self) -> list[str]: ...
-
-    @property
-    def status(self) -> str: ...
-
-    @property
-    def footer(self) -> Footer: ...
-
-    def stop(self) -> bool:
-        """Stop the turn; False if that was asked for before."""
-
-
 class Editor:
     """Reads lines while the conversation goes on above; its last lines may still change."""
 
     reads_ahead = True
 
-    def __init__(self, face: Face, *, recall: Recall, choices: Choices, stream: IO[str], look: Look) -> None:
-        self._face = face
+    def __init__(self, talk: Talk, *, recall: Recall, choices: Choices, stream: IO[str], look: Look) -> None:
+        self._talk = talk
         self._recall = recall
         self._stream = stream
         self._look = look
@@ -198,7 +180,7 @@ class Editor:
     def _write(self) -> None:
         """Print what waits; what may still change changes with it, so that no line is seen twice or not at all."""
         lines, self._lines = self._lines, []
-        self._live = self._face.live
+        self._live = self._talk.live
         if lines:
             self._stream.write("".join(f"{line}\n" for line in lines))
             self._stream.flush()
@@ -212,17 +194,17 @@ class Editor:
         if self._question is not None:
             return self._question.draw(size.columns, size.rows)
         if not self._lines:
-            self._live = self._face.live
+            self._live = self._talk.live
         above = "".join(f"{line}\n" for line in self._live[-max(size.rows - _ROWS_BELOW, 1) :])
         shown: StyleAndTextTuples = [*to_formatted_text(ANSI(above))]
-        if status := self._face.status:
+        if status := self._talk.status:
             frame = _SPINNER[int(time.monotonic() / _FRAME) % len(_SPINNER)]
             shown.append(("class:status", f"{clip(f'{frame} {status}', size.columns - 1)}\n"))
         return [*shown, ("class:mark", _MARK)]
 
     def _toolbar(self) -> StyleAndTextTuples:
         columns = self._session.app.output.get_size().columns - 1
-        return [("", clip(self._hint, columns) if self._hint else footer_text(self._face.footer, columns))]
+        return [("", clip(self._hint, columns) if self._hint else footer_text(self._talk.footer, columns))]
 
     # ---- keys
 
@@ -260,8 +242,8 @@ class Editor:
     def _interrupt(self, event: KeyPressEvent) -> None:
         """Stop the turn, or clear the line, or leave if that was wanted just before."""
         now = time.monotonic()
-        if self._face.is_at_work:
-            if not self._face.stop():
+        if self._talk.is_at_work:
+            if not self._talk.stop():
                 event.app.exit(exception=EOFError())
         elif event.current_buffer.text:
             event.current_buffer.reset()

@@ -1,4 +1,4 @@
-"""Completions for a line of the conversation: commands, what they take, and files behind an @."""
+"""Completions for a line of the conversation: commands, what they take, and files after an @."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from msgspec import Struct
 from nacre.cli.chat.slash_commands import COMMANDS
 from nacre.runtime.assembly import App
 
-_MOST = 50
-_MOST_FILES = 1000
+_MAX_SESSIONS = 50
+_MAX_FILES = 1000
 _MENTION = re.compile(r'(?<!\S)@("?)((?<=")[^"\n]*|\S*)$')
 """A file that is being mentioned at the end of a line."""
 
@@ -41,7 +41,10 @@ class Completion:
             return []
         command, blank, last = line.partition(" ")
         if not blank:
-            return list(self._commands(command))
+            commands = ((f"/{name}", command.meaning) for name, command in COMMANDS.items())
+            skills = ((f"/{name}", "a skill") for name in self._app.skills.names if name not in COMMANDS)
+            prompts = ((f"/{name}", prompt.meaning) for name, prompt in self._app.prompts.items())
+            return list(_matching([*commands, *skills, *prompts], command))
         takes = COMMANDS[command[1:]].takes.strip("[]") if command[1:] in COMMANDS else ""
         if takes == "MODEL" and self._models is None:
             self._models = await self._app.models()
@@ -51,7 +54,8 @@ class Completion:
         """What a command takes, of those that begin with `last`."""
         match takes:
             case "REF":
-                yield from self._sessions(last)
+                infos = self._app.sessions.list(prefix=last, limit=_MAX_SESSIONS)
+                yield from (Choice(info.key, len(last), info.title) for info in infos)
             case "MODEL":
                 yield from _matching(((model, "") for model in self._models or ()), last)
             case "SKILL":
@@ -61,23 +65,13 @@ class Completion:
             case _:
                 return
 
-    def _commands(self, typed: str) -> Iterator[Choice]:
-        commands = ((f"/{name}", command.meaning) for name, command in COMMANDS.items())
-        skills = ((f"/{name}", "a skill") for name in self._app.skills.names if name not in COMMANDS)
-        prompts = ((f"/{name}", prompt.meaning) for name, prompt in self._app.prompts.items())
-        yield from _matching([*commands, *skills, *prompts], typed)
-
-    def _sessions(self, last: str) -> Iterator[Choice]:
-        infos = self._app.sessions.list(prefix=last, limit=_MOST)
-        yield from (Choice(info.key, len(last), info.title) for info in infos)
-
 
 def _matching(words: Iterable[tuple[str, str]], typed: str) -> Iterator[Choice]:
     yield from (Choice(word, len(typed), meaning) for word, meaning in words if word.startswith(typed))
 
 
 def _mentioned_files(quote: str, typed: str, within: Path) -> Iterator[Choice]:
-    """Files behind an @; a path with a blank is put between quotes."""
+    """Files after an @; a path with a blank is put between quotes."""
     above = typed[: typed.rfind("/") + 1]
     for choice in _files(typed, within):
         path = f"{above}{choice.word}"
@@ -93,6 +87,6 @@ def _files(typed: str, within: Path) -> Iterator[Choice]:
         found = sorted(place.iterdir())
     except OSError:
         return
-    for path in found[:_MOST_FILES]:
+    for path in found[:_MAX_FILES]:
         if path.name.startswith(beginning) and (beginning.startswith(".") or not path.name.startswith(".")):
             yield Choice(path.name + "/" * path.is_dir(), len(beginning), "")

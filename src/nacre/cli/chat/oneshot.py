@@ -20,7 +20,7 @@ from nacre.cli.chat.plain_input import asker
 from nacre.cli.chat.questions import ask_with
 from nacre.cli.chat.resume import resume_command, tell_how_to_resume
 from nacre.cli.chat.ticker import Ticker
-from nacre.cli.chat.turn_output import DrawnOutput, JsonLinesOutput, PlainOutput, SilentOutput, TurnOutput, refusal
+from nacre.cli.chat.turn_output import DrawnOutput, JsonLinesOutput, PlainOutput, TurnOutput, refusal
 from nacre.cli.failures import OK, PIPE_CLOSED, SIGNALLED, Failure, alone, failure_of, internal_failure
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
@@ -245,7 +245,7 @@ def _view(args: Namespace, out: Out, ticker: Ticker) -> TurnOutput:
     if out.jsonl:
         return JsonLinesOutput(out)
     if out.json:
-        return SilentOutput(out)
+        return TurnOutput(out)
     return DrawnOutput(out, ticker.clear) if _is_drawn(args, out) else PlainOutput(out)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_MOST_LINES = 4
-_MOST_LETTERS = 600
+_MAX_LINES = 4
+_MAX_LETTERS = 600
 _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 """A file that somebody mentions: @path, or @"a path with blanks"."""
 _PUNCTUATION = ".,;:!?)]}'\""
@@ -30,7 +30,7 @@ class Pastes:
         self._foreign.append(text)
         self.pasted.append(text)
         count = text.rstrip("\n").count("\n") + 1
-        if count <= _MOST_LINES and len(text) <= _MOST_LETTERS:
+        if count <= _MAX_LINES and len(text) <= _MAX_LETTERS:
             return text
         extent = f"{count} lines" if count > 1 else f"{len(text)} characters"
         mark, number = f"[pasted {extent}]", 2
@@ -78,6 +78,6 @@ def typed_mentions(text: str, foreign: Iterable[str]) -> list[str]:
 
 
 def spellings(mention: str) -> list[str]:
-    """How a mention may be meant: as it is written, and without the punctuation behind it."""
+    """How a mention may be meant: as it is written, and without the punctuation after it."""
     bare = mention.rstrip(_PUNCTUATION)
     return [mention, bare] if bare and bare != mention else [mention]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import Protocol
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
@@ -19,33 +17,12 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import get_cwidth
 
 from nacre.cli.chat.editor import Keyboard, clip, clip_start
-from nacre.cli.chat.reader import Look
+from nacre.cli.chat.reader import Candidate, Look
+from nacre.cli.one_line import short_path
 
 _ROWS_AROUND = 4
 """Rows of the heading, the filter, the help, and one to spare."""
 _ROWS_EACH = 2
-
-
-class Row(Protocol):
-    """A session that can be chosen; `cwd` is the folder it belongs to, "" if it has none."""
-
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def title(self) -> str: ...
-
-    @property
-    def updated(self) -> datetime: ...
-
-    @property
-    def cwd(self) -> str: ...
-
-    @property
-    def first_words(self) -> str: ...
-
-    @property
-    def is_here(self) -> bool: ...
 
 
 class Picker:
@@ -53,7 +30,7 @@ class Picker:
 
     def __init__(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[Candidate],
         *,
         when: Callable[[datetime], str],
         safe: Callable[[str], str],
@@ -86,7 +63,7 @@ class Picker:
         return await self._app.run_async(handle_sigint=False)
 
     @property
-    def _matching(self) -> list[Row]:
+    def _matching(self) -> list[Candidate]:
         """The rows with every word of the filter: those with it in their title first, else the newest first."""
         words = self._filter.text.lower().split()
         shown = [row for row in self._rows if self._is_everywhere or row.is_here]
@@ -95,7 +72,18 @@ class Picker:
             for row in shown
             if all(word in f"{row.title} {row.first_words} {row.cwd} {row.key}".lower() for word in words)
         ]
-        return sorted(found, key=lambda row: _rank(row, words)) if words else found
+        if not words:
+            return found
+        phrase = " ".join(words)
+
+        def rank(row: Candidate) -> int:
+            # 0 is the title itself, then come the phrase, all words, and another field.
+            title = _one_line(row.title or row.first_words).lower()
+            if phrase in title:
+                return int(title != phrase)
+            return 2 if all(word in title for word in words) else 3
+
+        return sorted(found, key=rank)
 
     @property
     def _height(self) -> int:
@@ -127,25 +115,21 @@ class Picker:
         most = max(self._height // _ROWS_EACH, 1)
         first = min(max(self._chosen - most // 2, 0), max(len(found) - most, 0))
         drawn: StyleAndTextTuples = []
-        for place, row in enumerate(found[first : first + most], first):
-            drawn += self._draw_row(row, is_chosen=place == self._chosen)
-        return drawn
-
-    def _draw_row(self, row: Row, *, is_chosen: bool) -> StyleAndTextTuples:
-        """Two lines: the title and its age; the folder and the first words."""
         columns = self._app.output.get_size().columns - 1
-        age = self._when(row.updated)
-        name = _one_line(self._safe(row.title or row.first_words or row.key))
-        room = columns - 3 - get_cwidth(age)
-        name = clip(name, room)
-        gap = " " * (room - get_cwidth(name) + 1)
-        mark, style = ("> ", "bold") if is_chosen else ("  ", "")
-        words = _one_line(self._safe(row.first_words))
-        if words.startswith(_one_line(row.title).rstrip("…")) and row.title:
-            words = _one_line(self._safe(row.key))
-        folder = clip_start(_one_line(self._safe(_short_path(row.cwd) or "no folder")), (columns - 2) // 2)
-        below = clip(f"{folder} · {words}", columns - 2)
-        return [(style, f"{mark}{name}"), ("class:dim", f"{gap}{age}\n  {below}\n")]
+        for place, row in enumerate(found[first : first + most], first):
+            # Two lines: the title and its age; the folder and the first words.
+            age = self._when(row.updated)
+            room = columns - 3 - get_cwidth(age)
+            name = clip(_one_line(self._safe(row.title or row.first_words or row.key)), room)
+            gap = " " * (room - get_cwidth(name) + 1)
+            mark, style = ("> ", "bold") if place == self._chosen else ("  ", "")
+            words = _one_line(self._safe(row.first_words))
+            if words.startswith(_one_line(row.title).rstrip("…")) and row.title:
+                words = _one_line(self._safe(row.key))
+            folder = clip_start(_one_line(self._safe(short_path(row.cwd) or "no folder")), (columns - 2) // 2)
+            below = clip(f"{folder} · {words}", columns - 2)
+            drawn += [(style, f"{mark}{name}"), ("class:dim", f"{gap}{age}\n  {below}\n")]
+        return drawn
 
     # ---- keys
 
@@ -176,21 +160,5 @@ class Picker:
         return keys
 
 
-def _rank(row: Row, words: Sequence[str]) -> int:
-    """How well a title fits what was typed: 0 is the title itself, then the phrase, all words, another field."""
-    title, phrase = _one_line(row.title or row.first_words).lower(), " ".join(words)
-    if title == phrase:
-        return 0
-    if phrase in title:
-        return 1
-    return 2 if all(word in title for word in words) else 3
-
-
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _short_path(path: str) -> str:
-    """A path with ~ for the home directory."""
-    home = str(Path.home())
-    return f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path

@@ -7,21 +7,17 @@ import shutil
 import signal
 from collections.abc import Callable, Collection, Iterator, Sequence
 from types import FrameType
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING
 
 from nacre.cli.chat.input_history import Recall
 from nacre.cli.chat.questions import Read
 from nacre.cli.chat.reader import About, Line
 from nacre.cli.chat.ticker import Ticker
 
+if TYPE_CHECKING:
+    from nacre.cli.chat.chat_session import Talk
+
 _ROWS_BELOW = 5
-
-
-class Face(Protocol):
-    """What is happening."""
-
-    @property
-    def status(self) -> str: ...
 
 
 class Plain:
@@ -32,7 +28,7 @@ class Plain:
 
     def __init__(
         self,
-        face: Face,
+        talk: Talk,
         *,
         recall: Recall,
         stream: IO[str],
@@ -43,10 +39,12 @@ class Plain:
         self._stream = stream
         self._safe = safe
         self._read = read
-        self._face = face
-        self._ticker = Ticker(lambda: face.status)
-        for line in recall.lines:
-            _add_history(line)
+        self._ticker = Ticker(lambda: talk.status)
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: PLC0415 - not every Python has it, and importing it changes input()
+
+            for line in recall.lines:
+                readline.add_history(line.replace("\n", " "))
 
     def held(self) -> contextlib.AbstractContextManager[None]:
         """Leave the keyboard as it is."""
@@ -62,20 +60,26 @@ class Plain:
     async def read(self, draft: str = "") -> Line:
         """Read the next message or command; raises EOFError when the user leaves, by Ctrl-C twice too.
 
-        Typed and pasted text cannot be told apart here, so all of it counts as pasted.
+        Typed and pasted text cannot be distinguished here, so all of it counts as pasted.
         """
         if draft:
             self.show([f"(your draft: {self._safe(draft)})"])
         interrupted = False
         while True:
             try:
-                text = self._message()
+                # A line that ends with a backslash goes on in the next one.
+                with _interruptible():
+                    lines = [self._read("> ")]
+                    while lines[-1].endswith("\\"):
+                        lines[-1] = lines[-1][:-1]
+                        lines.append(self._read("  "))
             except KeyboardInterrupt:
                 self.show([""])
                 if interrupted:
                     raise EOFError from None
                 interrupted = True
                 continue
+            text = "\n".join(lines)
             self._recall.add(text)
             return Line(text, (text,))
 
@@ -94,16 +98,6 @@ class Plain:
 
     def refresh(self) -> None:
         self._ticker.tick()
-
-    def _message(self) -> str:
-        """Read a line, and the next one as long as each ends with a backslash."""
-        lines: list[str] = []
-        with _interruptible():
-            lines.append(self._read("> "))
-            while lines[-1].endswith("\\"):
-                lines[-1] = lines[-1][:-1]
-                lines.append(self._read("  "))
-        return "\n".join(lines)
 
 
 def asker(show: Callable[[Sequence[str]], None], *, read: Callable[[str], str] = input) -> Read:
@@ -137,10 +131,3 @@ def _interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _add_history(line: str) -> None:
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: PLC0415 - not every Python has it, and importing it changes input()
-
-        readline.add_history(line.replace("\n", " "))

@@ -20,7 +20,7 @@ from nacre.runtime.folder import Source, all_sources, digests, open_folder
 from nacre.runtime.trust import TrustStore, find_root, why_broad
 from nacre.skills.skill_file import FILE
 
-_MOST_LINES = 40
+_MAX_LINES = 40
 
 
 def folder_of(args: Namespace) -> Path:
@@ -91,9 +91,9 @@ def _confirm(question: str, found: list[Source], out: Out) -> bool:
             text = source.text or _beginning(file)
             lines = clean(text, lines=True).splitlines()
             out.warn(out.bold(clean(str(file))))
-            out.warn("\n".join(f"  {line}" for line in lines[:_MOST_LINES]))
-            if len(lines) > _MOST_LINES:
-                out.warn(f"  … {len(lines) - _MOST_LINES} more lines")
+            out.warn("\n".join(f"  {line}" for line in lines[:_MAX_LINES]))
+            if len(lines) > _MAX_LINES:
+                out.warn(f"  … {len(lines) - _MAX_LINES} more lines")
 
 
 def _beginning(file: Path) -> str:

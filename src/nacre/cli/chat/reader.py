@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -26,6 +27,17 @@ class Look(Struct, frozen=True, kw_only=True):
     def dim(self) -> str:
         """The style of what is less important, as prompt_toolkit names it."""
         return {"dark": "ansibrightblack", "light": "#606060", "none": ""}[self.theme]
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """A session that can be resumed; `cwd` is the folder it belongs to, "" if it has none."""
+
+    key: str
+    title: str
+    updated: datetime
+    cwd: str
+    first_words: str
+    is_here: bool
 
 
 class Footer(Struct, frozen=True, kw_only=True):

@@ -7,18 +7,15 @@ import shlex
 import sys
 import uuid
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-
-from msgspec import Struct
 
 from nacre import config
 from nacre.channels.channel import channel_of
 from nacre.cli.chat.plain_input import asker
-from nacre.cli.chat.reader import Bell, Look, Theme
+from nacre.cli.chat.reader import Bell, Candidate, Look, Theme
 from nacre.cli.commands.background import talks
 from nacre.cli.failures import Failure
 from nacre.cli.flags import default_place
@@ -42,17 +39,6 @@ _MEANWHILE = (
     "only sessions that began meanwhile can be resumed; `nacre chat` starts one, which is brought into the store "
     "once it can be used"
 )
-
-
-class Candidate(Struct, frozen=True, kw_only=True):
-    """A session that can be resumed; `cwd` is the folder it belongs to, "" if it has none."""
-
-    key: str
-    title: str
-    updated: datetime
-    cwd: str
-    first_words: str
-    is_here: bool
 
 
 # ---- which session
@@ -162,29 +148,26 @@ def title_of(words: str) -> str:
 
 def candidates(sessions: Sessions, *, folder: Path | None = None, limit: int = 200) -> list[Candidate]:
     """The sessions that a person can resume, newest first; at most `limit` are read, a few records of each."""
-    return list(islice(_each(sessions, folder), limit))
-
-
-def _each(sessions: Sessions, folder: Path | None) -> Iterator[Candidate]:
+    found: list[Candidate] = []
     for info in talks(sessions):
+        if len(found) == limit:
+            break
         try:
-            first_words = sessions.read(info.key, _first_words) or ""
+            first_words = " ".join((sessions.read(info.key, first_text) or "").split())[:_MAX_FIRST_WORDS]
         except StoreError:
             # One that cannot be read is not offered; `verify` reports what is wrong with it.
             continue
-        yield Candidate(
+        is_here = bool(info.cwd) and folder is not None and Path(info.cwd) == folder
+        made = Candidate(
             key=info.key,
             title=info.title,
             updated=info.updated,
             cwd=info.cwd,
             first_words=first_words,
-            is_here=bool(info.cwd) and folder is not None and Path(info.cwd) == folder,
+            is_here=is_here,
         )
-
-
-def _first_words(view: View) -> str:
-    """The first words of a user, without reading all of a session."""
-    return " ".join(first_text(view).split())[:_MAX_FIRST_WORDS]
+        found.append(made)
+    return found
 
 
 async def _pick(app: App, folder: Path, out: Out) -> str:

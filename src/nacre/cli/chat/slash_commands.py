@@ -15,7 +15,7 @@ from nacre.errors import NacreError
 from nacre.history.replies import turn_starts
 from nacre.messages import Stored
 
-_MOST_LISTED = 20
+_MAX_LISTED = 20
 _BAR = 36
 """Characters of the bar that shows a context; it fits a narrow terminal."""
 _PREVIEW, _UNDO, _FILES = "--preview", "--undo", "--files"
@@ -185,7 +185,7 @@ async def _new(talk: Talk, _: str) -> None:
 
 
 async def _sessions(talk: Talk, words: str) -> None:
-    found = talk.app.sessions.page(text=words, limit=_MOST_LISTED).items
+    found = talk.app.sessions.page(text=words, limit=_MAX_LISTED).items
     talk.show(*(talk.screen.session_rows(found) if found else ["no session found"]), "")
 
 

@@ -12,9 +12,9 @@ from typing import IO
 import anyio
 
 _TICK = 0.1
-_PATIENCE = 0.5
+_WAIT = 0.5
 _FRAMES = "|/-\\"
-_LONGEST = 60
+_MAX_STATUS = 60
 
 
 class Ticker:
@@ -39,8 +39,8 @@ class Ticker:
             return
         size = shutil.get_terminal_size()
         lines = self._live()[-max(size.lines - 2, 1) :]
-        status = self._status()[: min(_LONGEST, size.columns - 3)]
-        if status and (lines or time.monotonic() - self._since >= _PATIENCE):
+        status = self._status()[: min(_MAX_STATUS, size.columns - 3)]
+        if status and (lines or time.monotonic() - self._since >= _WAIT):
             frame = _FRAMES[int(time.monotonic() / _TICK) % len(_FRAMES)]
             lines.append(f"{frame} {status}")
         if lines != self._drawn:

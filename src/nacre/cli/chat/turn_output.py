@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from nacre.agent.ports import Called, Event, Notice, Output, Returned, Text, Thought
 from nacre.cli.one_line import clean
@@ -13,38 +13,53 @@ from nacre.render.conversation import arguments_of
 from nacre.render.text import clip, one_line
 from nacre.render.turn import Turn
 
-_LONGEST_CALL = 100
+_MAX_CALL = 100
 
 
-class TurnOutput(Protocol):
-    """Prints the events of one turn."""
+class TurnOutput:
+    """Prints the events of one turn: here nothing on stdout, notices and refused calls on stderr.
+
+    `status` is what happens now, for a line on stderr; "" while none may be drawn. `live` are lines that may still
+    change, for a terminal; they are erased before anything is printed.
+    """
+
+    def __init__(self, out: Out) -> None:
+        self._out = out
 
     @property
     def status(self) -> str:
-        """What happens now, for the line that is drawn on stderr; "" while none may be drawn."""
+        return "working"
 
     @property
     def live(self) -> list[str]:
-        """Lines that may still change, for a terminal; the view has them erased before it prints."""
+        return []
 
-    def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:
+    def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:  # noqa: ARG002 - only some print it
         """Say which session this is, and what a person should know at the start."""
+        for note in notes:
+            self._out.note(clean(note))
 
     def take(self, event: Event) -> None:
         """Print an event."""
+        match event:
+            case Notice(text):
+                self._out.note(f"nacre: {clean(text)}")
+            case Returned(call, output) if output.is_refused:
+                self._out.warn(f"nacre: {refusal(call, output)}")
 
     def end(self) -> None:
         """Print what is left of the text; the next event may still come."""
 
     def pause(self) -> None:
         """Print what is left of the text before a question; a call that runs goes on."""
+        self.end()
 
 
-class DrawnOutput:
+class DrawnOutput(TurnOutput):
     """Everything that happens, drawn for a terminal; `erase` removes the live lines from the screen."""
 
     def __init__(self, out: Out, erase: Callable[[], None]) -> None:
-        self._out = out
+        super().__init__(out)
         self._erase = erase
         self._turn = Turn(out.sheet)
 
@@ -55,10 +70,6 @@ class DrawnOutput:
     @property
     def live(self) -> list[str]:
         return self._turn.live
-
-    def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:  # noqa: ARG002 - nobody needs the key yet
-        for note in notes:
-            self._out.note(clean(note))
 
     def take(self, event: Event) -> None:
         self._print(self._turn.take(event))
@@ -78,47 +89,26 @@ class DrawnOutput:
         self._out.flush()
 
 
-class PlainOutput:
+class PlainOutput(TurnOutput):
     """The text of the model on stdout, each piece as it comes; notices and refused calls on stderr."""
 
     def __init__(self, out: Out) -> None:
-        self._out = out
+        super().__init__(out)
         self._line_is_open = self._needs_gap = False
         self._held = ""
-        self.live: list[str] = []
 
     @property
     def status(self) -> str:
         return "" if self._line_is_open else "working"
 
-    def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:  # noqa: ARG002 - only the answer is printed
-        for note in notes:
-            self._out.note(clean(note))
-
     def take(self, event: Event) -> None:
-        match event:
-            case Text(text):
-                self._write(text)
-            case Called() | Returned():
-                self.end()
-                if isinstance(event, Returned) and event.output.is_refused:
-                    self._out.warn(f"nacre: {refusal(event.call, event.output)}")
-            case Notice(text):
-                self._out.note(f"nacre: {clean(text)}")
-            case Thought():
-                pass
-
-    def end(self) -> None:
-        if self._line_is_open:
-            self._out.say()
-            self._out.flush()
-            self._line_is_open, self._needs_gap = False, True
-
-    pause = end
-
-    def _write(self, text: str) -> None:
+        if isinstance(event, Called | Returned):
+            self.end()
+        if not isinstance(event, Text):
+            super().take(event)
+            return
         # A line break of two characters may come in two pieces; seen alone, its first half would be made visible.
-        text = self._held + text
+        text = self._held + event.text
         self._held = "\r" if text.endswith("\r") else ""
         text = clean(text.removesuffix("\r"), lines=True)
         if not text:
@@ -130,15 +120,23 @@ class PlainOutput:
         self._out.flush()
         self._line_is_open = not text.endswith("\n")
 
+    def end(self) -> None:
+        if self._line_is_open:
+            self._out.say()
+            self._out.flush()
+            self._line_is_open, self._needs_gap = False, True
 
-class JsonLinesOutput:
-    """One JSON object per event; the last one, `done` or `error`, is printed by whoever knows how it ended."""
+
+class JsonLinesOutput(TurnOutput):
+    """One JSON object per event; the last one, `done` or `error`, is printed by the caller, who knows how it ended."""
 
     def __init__(self, out: Out) -> None:
-        self._out = out
+        super().__init__(out)
         self._started: set[str] = set()
-        self.status = ""
-        self.live: list[str] = []
+
+    @property
+    def status(self) -> str:
+        return ""
 
     def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:
         self._print("session", **session)
@@ -161,11 +159,6 @@ class JsonLinesOutput:
             case Notice(text):
                 self._print("notice", text=text)
 
-    def end(self) -> None:
-        """Nothing is kept back."""
-
-    pause = end
-
     def _start(self, call: ToolCall) -> None:
         self._started.add(call.id)
         self._print("tool_call", id=call.id, name=call.name, arguments=call.arguments)
@@ -174,36 +167,9 @@ class JsonLinesOutput:
         self._out.line({"schema_version": 1, "type": kind, **fields})
 
 
-class SilentOutput:
-    """Nothing on stdout until the one document at the end; notices on stderr."""
-
-    def __init__(self, out: Out) -> None:
-        self._out = out
-        self.status = "working"
-        self.live: list[str] = []
-
-    def begin(self, session: Mapping[str, Any], notes: Sequence[str]) -> None:  # noqa: ARG002 - the document has it
-        for note in notes:
-            self._out.note(clean(note))
-
-    def take(self, event: Event) -> None:
-        match event:
-            case Notice(text):
-                self._out.note(f"nacre: {clean(text)}")
-            case Returned(call, output) if output.is_refused:
-                self._out.warn(f"nacre: {refusal(call, output)}")
-            case _:
-                pass
-
-    def end(self) -> None:
-        """Nothing is kept back."""
-
-    pause = end
-
-
 def refusal(call: ToolCall, output: Output) -> str:
     """One line that says which call was refused, and why."""
-    shown = clip(f"{one_line(call.name)}({one_line(arguments_of(call))})", _LONGEST_CALL)
+    shown = clip(f"{one_line(call.name)}({one_line(arguments_of(call))})", _MAX_CALL)
     # The first sentence is the reason; the rest tells the model what to do instead.
     reason = one_line(output.text).partition(". ")[0].rstrip(".").removeprefix(f"{call.name} was not run: ")
     return f"refused {shown}: {reason}"
