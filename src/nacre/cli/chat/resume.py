@@ -25,7 +25,6 @@ from nacre.cli.refs import Choice, choose, find, refuse_internal
 from nacre.cli.store_choice import is_active, opened
 from nacre.errors import StoreError
 from nacre.history.message_text import first_text
-from nacre.records import View
 from nacre.sessions import Sessions
 
 if TYPE_CHECKING:
