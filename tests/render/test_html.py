@@ -15,6 +15,8 @@ TAGS |= {"div", "table", "tr", "th", "td", "h3", "h4", "h5", "h6"}
 ATTRIBUTES = {"href", "rel", "class", "start", "data-language", "dir", "tabindex", "role", "aria-label"}
 
 TASK = '<li class="task"><span class="box" role="img" aria-label="{}">{}</span> <p>{}</p></li>'
+TABLE = '<div class="table" tabindex="0"><table>'
+ROW = '<tr><td class="right">c</td><td class="center"></td></tr>'
 CODE = (
     '<pre tabindex="0" data-language="python"><code><span class="fg5">def</span> <span class="fg4">f</span>():\n    '
     '<span class="fg5">return</span> <span class="fg2">&#39;&lt;b&gt;&#39;</span></code></pre>'
@@ -65,7 +67,13 @@ def checked(text: str) -> Strict:
             "|a|\n|-|\n|b|",
             '<div class="table" tabindex="0"><table><tr><th>a</th></tr><tr><td>b</td></tr></table></div>',
         ),
+        (
+            "|a|b|\n|-:|:-:|\n|c|",
+            f'{TABLE}<tr><th class="right">a</th><th class="center">b</th></tr>{ROW}</table></div>',
+        ),
         ("---", "<hr>"),
+        ("A\n---", "<h4>A</h4>"),
+        ("<mailto:a@x.org>", '<p><a href="mailto:a@x.org" rel="noopener noreferrer nofollow">mailto:a@x.org</a></p>'),
         (
             "- [x] a\n- [ ] b",
             f'<ul dir="auto">{TASK.format("done", "☑", "a")}{TASK.format("to do", "☐", "b")}</ul>',
@@ -95,10 +103,32 @@ def test_a_link_shows_where_it_leads() -> None:
     assert html("[a](https://x.org)").endswith('>a</a> <span class="address">(https://x.org)</span></p>')
 
 
+def test_a_link_is_one_whatever_is_in_its_label() -> None:
+    assert html("[a **b**](https://x.org)") == (
+        '<p><a href="https://x.org" rel="noopener noreferrer nofollow">a <strong>b</strong></a>'
+        ' <span class="address">(https://x.org)</span></p>'
+    )
+
+
+def test_a_link_by_label_leads_to_its_definition_which_stays_in_sight() -> None:
+    assert html("[a][1]\n\n[1]: https://x.org") == (
+        '<p><a href="https://x.org" rel="noopener noreferrer nofollow">a</a>'
+        ' <span class="address">(https://x.org)</span></p>'
+        '<p>[1]: <a href="https://x.org" rel="noopener noreferrer nofollow">https://x.org</a></p>'
+    )
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "<script>alert(1)</script>",
+        "[x][1]\n\n[1]: javascript:alert(1)",
+        "[x](javascript&colon;alert(1)) [x](&#106;avascript:alert(1)) [x](java&Tab;script:alert(1))",
+        "[x](<javascript:alert(1)>) [x](https://x.org/&quot;&gt;&lt;script&gt;)",
+        "&lt;img src=x onerror=alert(1)&gt; [&lt;b&gt;](https://x.org)",
+        '[1]: https://x.org "<script>"\n\n[1]',
+        "Title <script>\n=====",
+        "    <script>alert(1)</script>",
         "<img src=x onerror=alert(1)>",
         "[x](javascript:alert(1))",
         "[x](JAVASCRIPT:alert(1))",
@@ -120,7 +150,7 @@ def test_hostile_text_stays_text(text: str) -> None:
     assert all(href.startswith(("http://", "https://", "mailto:")) for href in found.hrefs)
 
 
-@given(some.text(alphabet="<>&\"'`*_~[]()|-#>\n\\ a1:/.!httpsjavascript\x1b\u202e", max_size=200))
+@given(some.text(alphabet="<>&;\"'`*_~[]()|-=#>\n\\ a1:/.!@httpsjavascript\x1b\u202e", max_size=200))
 def test_no_text_makes_any_tag_but_ours(text: str) -> None:
     found = checked(text)
     assert all(href.startswith(("http://", "https://", "mailto:")) for href in found.hrefs)

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from nacre.render.html import html
 from nacre.render.markdown import (
-    BOLD,
-    CODE,
-    ITALIC,
-    STRUCK,
     Code,
+    Definitions,
     Heading,
     Item,
     Line,
     Listing,
     Paragraph,
     Quote,
-    Span,
     Table,
     blocks,
-    is_linkable,
     open_fence,
-    spans,
+    parse,
 )
+from nacre.render.spans import BOLD, CODE, ITALIC, STRUCK, Span, is_linkable, spans
+from nacre.render.text import visible
+from tests.growth import assert_linear
 
 
 def test_blocks_are_told_apart() -> None:
@@ -42,6 +41,18 @@ def test_a_fence_that_is_never_closed_runs_to_the_end() -> None:
     assert open_fence("~~~~\na\n~~~\n~~~~") == ""
 
 
+def test_tabs_in_code_stay_tabs() -> None:
+    assert blocks("```make\nall:\n\techo\n```") == (Code("make", "all:\n\techo"),)
+
+
+def test_indented_lines_are_code() -> None:
+    assert blocks("a\n\n    b\n\n      c\n\nd\n    e") == (Paragraph("a"), Code("", "b\n\n  c"), Paragraph("d\n    e"))
+
+
+def test_a_line_below_a_paragraph_makes_it_a_heading() -> None:
+    assert blocks("A\n===\nB\nC\n--\n\n---") == (Heading(1, "A"), Heading(2, "B\nC"), Line())
+
+
 def test_items_hold_blocks_of_their_own() -> None:
     (found,) = blocks("1. one\n   ```\n   code\n   ```\n2. two\n   - inner\n\n   more")
     assert found == Listing(
@@ -53,12 +64,17 @@ def test_items_hold_blocks_of_their_own() -> None:
 
 
 def test_another_sort_of_list_is_another_list() -> None:
-    assert [type(block) for block in blocks("- a\n\n- b\n\n1. c\ntext")] == [Listing, Listing, Paragraph]
+    assert [type(block) for block in blocks("- a\n\n- b\n\n1. c\n\ntext")] == [Listing, Listing, Paragraph]
+    assert len(blocks("- a\n* b\n1. c\n2) d")) == 4
+
+
+def test_text_goes_on_with_an_item_without_indentation() -> None:
+    assert blocks("- a\nb") == (Listing((Item("-", (Paragraph("a\nb"),)),)),)
 
 
 def test_a_table_is_rows_of_cells() -> None:
     assert blocks("| a | b |\n|---|:-:|\n| 1 | x \\| y |\nend") == (
-        Table((("a", "b"), ("1", "x | y"))),
+        Table((("a", "b"), ("1", "x | y")), ("", "center")),
         Paragraph("end"),
     )
 
@@ -81,7 +97,9 @@ def test_a_line_with_a_bar_is_no_table() -> None:
         ("snake_case_name 2 * 3 * 4", [Span("snake_case_name 2 * 3 * 4")]),
         ("**a `b`**", [Span("a ", BOLD), Span("b", BOLD | CODE)]),
         ("\\*a\\*", [Span("*a*")]),
-        ("*a **b*", [Span("a **b", ITALIC)]),
+        ("*a **b*", [Span("*a *"), Span("b", ITALIC)]),
+        ("&lt;b&gt; &copy; &nothing;", [Span("<b> © &nothing;")]),
+        ("**注意。**这是", [Span("注意。", BOLD), Span("这是")]),
     ],
 )
 def test_spans_have_styles(text: str, expected: list[Span]) -> None:
@@ -129,10 +147,37 @@ def test_what_only_has_such_signs_is_no_formula(text: str, expected: list[Span])
         ("https://x.org/y.", "https://x.org/y", "https://x.org/y"),
         ("(https://x.org/y)", "https://x.org/y", "https://x.org/y"),
         ("![alt](http://x.org/i.png)", "alt", "http://x.org/i.png"),
+        ("[![alt](http://x.org/i.png)](http://x.org)", "alt", "http://x.org"),
+        ("<a@x.org>", "a@x.org", "mailto:a@x.org"),
+        ("[https://x.org](https://x.org/a)", "https://x.org", "https://x.org/a"),
+        ("http://[::1]:80/a]", "http://[::1]:80/a", "http://[::1]:80/a"),
+        ("[a](<https://x.org/a b>)", "a", "https://x.org/a%20b"),
     ],
 )
 def test_links_keep_their_address(text: str, label: str, address: str) -> None:
     assert [(span.text, span.address) for span in spans(text) if span.address] == [(label, address)]
+
+
+def test_the_label_of_a_link_has_styles() -> None:
+    assert list(spans("[a **b**](https://x.org) c")) == [
+        Span("a ", address="https://x.org"),
+        Span("b", BOLD, "https://x.org"),
+        Span(" c"),
+    ]
+
+
+def test_links_by_label_are_defined_anywhere() -> None:
+    found = parse("[a][1]\n\n> [1]: https://x.org 'title'\n> [2]: <b>")
+    assert found.blocks == (Paragraph("[a][1]"), Quote((Definitions("[1]: https://x.org 'title'\n[2]: <b>"),)))
+    assert list(spans("[a][1]", found.references)) == [Span("a", address="https://x.org")]
+    assert list(spans("[a][1]")) == [Span("[a][1]")]
+
+
+@pytest.mark.parametrize("text", ["&#27;[2J", "&#x1b;", "&#x202e;", "&#155;", "[a](&#27;)", "&NewLine;", "&#10;"])
+def test_an_entity_is_no_way_around_what_is_made_visible(text: str) -> None:
+    for span in spans(text):
+        assert visible(span.text + span.address) == span.text + span.address
+        assert "\n" not in span.text
 
 
 @pytest.mark.parametrize("address", ["https://x.org", "HTTP://x.org", "mailto:a@x.org"])
@@ -182,12 +227,16 @@ def test_nothing_else_may_be(address: str) -> None:
         "\\(a",
         "\\[a\n",
         "\\(a\\",
+        *("[a](", "[a]", "[[a]", "[a]]", "![](", "[a](b)[", "[a](b '", "[a](b (", "[a](<b", "[a](((", "[a]( "),
+        *("*_", "a**b*", "***a** ", "*a***b", "*a_", "**a*", "~~~~a ", "中**", "*(", "_*a"),
+        *("&", "&#1", "<a@", "<http://", "http://a]", "http://[a", "\\\n", "\\"),
+        *("> a\nb\n", "- - - ", "-\n\n", "    a\n\n", "a\n=\n", "a|b\n-|-\n", "* a\n+ b\n", "# # "),
+        *("[a]: b\n", "[a]: <b", "[a][1]\n\n[1]: b\n\n"),
     ],
 )
-def test_hostile_repetition_is_read_to_its_end(piece: str) -> None:
-    text = piece * 20_000
-    assert blocks(text)
-    assert spans(text)
+def test_hostile_repetition_is_read_in_time_that_grows_with_it_alone(piece: str) -> None:
+    assert_linear(html, piece * 10_000)
+    assert_linear(spans, piece * 10_000)
 
 
 def test_deep_nesting_becomes_text() -> None:

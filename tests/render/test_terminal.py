@@ -167,6 +167,19 @@ def test_a_table_with_too_many_columns_for_the_screen_is_a_list_of_its_cells() -
     ]
 
 
+def test_columns_stand_on_the_side_that_their_rule_says() -> None:
+    found = list(markdown("|left|center|right|\n|:--|:-:|--:|\n|a|b|c|", Sheet()))
+    assert found == ["left │ center │ right", "─────┼────────┼──────", "a    │   b    │     c"]
+
+
+def test_entities_are_characters_and_control_nothing() -> None:
+    assert list(markdown("a &lt; b &#27;[2J", Sheet())) == ["a < b \ufffd[2J"]
+
+
+def test_a_link_shows_its_address_once_behind_its_label() -> None:
+    assert list(markdown("[a **b**](https://x.org)", Sheet())) == ["a b (https://x.org)"]
+
+
 def test_a_table_without_rows_is_its_heads() -> None:
     assert list(markdown("| a | b |\n|--|--|", Sheet())) == ["a │ b", "──┼──"]
 

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
 from nacre.agent.ports import STOPPED
 from nacre.render.code import Painter
 from nacre.render.markdown import (
-    BOLD,
-    CODE,
-    ITALIC,
-    STRUCK,
     Block,
     Code,
+    Definitions,
     Heading,
     Item,
     Line,
     Listing,
     Paragraph,
     Quote,
-    Span,
     Table,
-    blocks,
-    is_linkable,
-    spans,
+    parse,
 )
+from nacre.render.spans import BOLD, CODE, ITALIC, STRUCK, Span, is_linkable, spans
 from nacre.render.text import visible
 
 _TAGS = ((CODE, "code"), (STRUCK, "del"), (ITALIC, "em"), (BOLD, "strong"))
@@ -55,70 +50,79 @@ def html(text: str) -> str:
     """Markdown as HTML; that an answer was stopped is not taken for a part of the code that it stopped in."""
     written = text.removesuffix(f"\n\n{STOPPED}")
     end = f"<p>{STOPPED}</p>" if written != text else ""
-    return "".join(_all(blocks(written))) + end
+    return "".join(blocks_html(written)) + end
 
 
 def blocks_html(text: str) -> list[str]:
     """Markdown as HTML, an element for each block."""
-    return ["".join(_block(block)) for block in blocks(text)]
+    found = parse(text)
+    return ["".join(_block(block, found.references)) for block in found.blocks]
 
 
-def _all(found: Iterable[Block]) -> Iterator[str]:
+def _all(found: Iterable[Block], references: Mapping[str, str]) -> Iterator[str]:
     for block in found:
-        yield from _block(block)
+        yield from _block(block, references)
 
 
-def _block(block: Block) -> Iterator[str]:
+def _block(block: Block, references: Mapping[str, str]) -> Iterator[str]:
     match block:
         case Heading(level, text):
             # The page's own headings are h1 and h2.
             tag = f"h{min(level + 2, 6)}"
-            yield f"<{tag}>{_spans(spans(text))}</{tag}>"
+            yield f"<{tag}>{_spans(spans(text, references))}</{tag}>"
         case Paragraph(text):
-            found = spans(text)
+            found = spans(text, references)
             # A formula of several lines is code by itself.
             is_formula = len(found) == 1 and found[0].style == CODE and "\n" in found[0].text
             yield f'<pre tabindex="0"><code>{escaped(text)}</code></pre>' if is_formula else f"<p>{_spans(found)}</p>"
+        case Definitions(text):
+            # Nothing that a message says is hidden.
+            yield f"<p>{_spans(spans(text))}</p>"
         case Code(language, text):
             label = f' data-language="{escaped(language)}"' if language else ""
             # What scrolls can be reached by keys.
             yield f'<pre tabindex="0"{label}><code>{_coloured(language, text)}</code></pre>'
-        case Table(rows):
-            yield from _table(rows)
+        case Table():
+            yield from _table(block, references)
         case Quote(inner):
-            yield from ("<blockquote>", *_all(inner), "</blockquote>")
+            yield from ("<blockquote>", *_all(inner, references), "</blockquote>")
         case Listing():
-            yield from _list(block)
+            yield from _list(block, references)
         case Line():
             yield "<hr>"
 
 
-def _list(block: Listing) -> Iterator[str]:
+def _list(block: Listing, references: Mapping[str, str]) -> Iterator[str]:
     tag = "ol" if block.is_ordered else "ul"
     first = block.items[0].mark[:-1].lstrip("0") or "0"
     start = f' start="{first}"' if block.is_ordered and first != "1" else ""
     # The marks stand on the side where the lines begin.
     yield f'<{tag}{start} dir="auto">'
     for item in block.items:
-        yield from _item(item)
+        yield from _item(item, references)
     yield f"</{tag}>"
 
 
-def _item(item: Item) -> Iterator[str]:
+def _item(item: Item, references: Mapping[str, str]) -> Iterator[str]:
     match item.blocks:
         case (Paragraph(text), *rest) if (task := _TASK.match(text)) is not None:
             word, sign = ("to do", "☐") if task[1] == " " else ("done", "☑")
             box = f'<span class="box" role="img" aria-label="{word}">{sign}</span>'
-            yield from (f'<li class="task">{box} ', *_all((Paragraph(text[task.end() :]), *rest)), "</li>")
+            inner = (Paragraph(text[task.end() :]), *rest)
+            yield from (f'<li class="task">{box} ', *_all(inner, references), "</li>")
         case _:
-            yield from ("<li>", *_all(item.blocks), "</li>")
+            yield from ("<li>", *_all(item.blocks, references), "</li>")
 
 
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _table(block: Table, references: Mapping[str, str]) -> Iterator[str]:
     yield '<div class="table" tabindex="0"><table>'
-    for place, row in enumerate(rows):
+    sides = [f' class="{side}"' if side else "" for side in block.sides]
+    for place, row in enumerate(block.rows):
         tag = "td" if place else "th"
-        yield "<tr>" + "".join(f"<{tag}>{_spans(spans(cell))}</{tag}>" for cell in row) + "</tr>"
+        cells = zip(row, sides, strict=True)
+        yield "<tr>"
+        yield from (f"<{tag}{side}>{_spans(spans(cell, references))}</{tag}>" for cell, side in cells)
+        yield "</tr>"
     yield "</table></div>"
 
 
@@ -137,7 +141,19 @@ def _painted(pieces: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _spans(found: Iterable[Span]) -> str:
-    return "".join(map(_span, found))
+    return "".join(_link(address, list(group)) for address, group in groupby(found, key=lambda span: span.address))
+
+
+def _link(address: str, label: list[Span]) -> str:
+    """A link with its address shown; no link where a click could do anything but open a page or a letter."""
+    text = "".join(map(_span, label))
+    if not address:
+        return text
+    is_shown = "".join(span.text for span in label) in {address, address.removeprefix("mailto:")}
+    shown = "" if is_shown else f' <span class="address">({escaped(address)})</span>'
+    if not is_linkable(address):
+        return f"{text}{shown}"
+    return f'<a href="{escaped(address)}" rel="noopener noreferrer nofollow">{text}</a>{shown}'
 
 
 def _span(span: Span) -> str:
@@ -147,13 +163,4 @@ def _span(span: Span) -> str:
     for style, tag in _TAGS:
         if span.style & style:
             text = f"<{tag}>{text}</{tag}>"
-    return _link(span, text) if span.address else text
-
-
-def _link(span: Span, text: str) -> str:
-    """A link with its address shown; no link where a click could do anything but open a page or a letter."""
-    address = escaped(span.address)
-    shown = "" if span.address.removeprefix("mailto:") == span.text else f' <span class="address">({address})</span>'
-    if not is_linkable(span.address):
-        return f"{text}{shown}"
-    return f'<a href="{address}" rel="noopener noreferrer nofollow">{text}</a>{shown}'
+    return text

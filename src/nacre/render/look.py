@@ -43,6 +43,7 @@ hr{border:0;border-top:1px solid var(--edge)}
 .table{overflow-x:auto}
 table{border-collapse:collapse}
 th,td{border:1px solid var(--edge);padding:.25rem .5rem;text-align:left;vertical-align:top}
+:is(th,td).right{text-align:right}:is(th,td).center{text-align:center}
 details{border:1px solid var(--edge);border-radius:6px;background:var(--sheet)}
 summary{padding:.3rem .6rem;cursor:pointer;font:.8125rem/1.6 ui-monospace,Menlo,Consolas,monospace;
 white-space:nowrap;overflow:hidden;text-overflow:ellipsis}

@@ -1,31 +1,23 @@
-"""Markdown as models write it, parsed into blocks and spans; nothing in it is ever taken for HTML.
+"""Markdown as models write it, parsed into blocks; nothing in it is ever taken for HTML.
 
 Every message parses, in time that grows with its length alone. What is not understood is text.
+
+The rules are CommonMark's with GitHub's tables, and `tests/render/test_oracle.py` names where they are not: a list
+may be indented as models indent them, and definitions of links stay in sight.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from nacre.render.spans import ADDRESS, TITLE, address_of, reference_key
+
 _DEEPEST = 8
 _MOST_COLUMNS = 64
-
-
-# How a span is set; plain numbers, since a long message has a great many spans.
-PLAIN, BOLD, ITALIC, STRUCK, CODE = 0, 1, 2, 4, 8
-
-
-class Span(Struct, frozen=True):
-    """Some text in one style; `address` is where it links to."""
-
-    text: str
-    style: int = PLAIN
-    address: str = ""
+_CODE_INDENT = 4
 
 
 class Heading(Struct, frozen=True):
@@ -41,6 +33,12 @@ class Paragraph(Struct, frozen=True):
     text: str
 
 
+class Definitions(Struct, frozen=True):
+    """Lines that say where links lead to, as `[label]: address`."""
+
+    text: str
+
+
 class Code(Struct, frozen=True):
     """Lines that are shown as they are."""
 
@@ -49,9 +47,10 @@ class Code(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """Rows of cells, the heads first."""
+    """Rows of cells, the heads first, all of one length; the side of a column is "left", "right", "center" or ""."""
 
     rows: tuple[tuple[str, ...], ...]
+    sides: tuple[str, ...]
 
 
 class Quote(Struct, frozen=True):
@@ -81,19 +80,24 @@ class Line(Struct, frozen=True):
     """A line across the page."""
 
 
-Block = Heading | Paragraph | Code | Table | Quote | Listing | Line
+Block = Heading | Paragraph | Definitions | Code | Table | Quote | Listing | Line
+
+
+class Document(Struct, frozen=True):
+    """The blocks of a text, and the addresses of the links that it defines, for `spans`."""
+
+    blocks: tuple[Block, ...]
+    references: Mapping[str, str]
+
+
+def parse(text: str) -> Document:
+    parser = _Parser(text.split("\n"))
+    return Document(parser.parse(), parser.references)
 
 
 def blocks(text: str) -> tuple[Block, ...]:
     """The blocks of a text."""
-    return tuple(_blocks(text.split("\n"), 0))
-
-
-def spans(text: str) -> Sequence[Span]:
-    """The text of one paragraph, heading or cell, cut where its style changes."""
-    if _MARKED.search(text) is None:
-        return (Span(text),)
-    return _merged(_styled(*_tokens(text)))
+    return parse(text).blocks
 
 
 def open_fence(text: str) -> str:
@@ -107,59 +111,282 @@ def open_fence(text: str) -> str:
     return mark
 
 
-def is_linkable(address: str) -> bool:
-    """Tell whether an address may be one that a click follows."""
-    return _LINKABLE.match(address) is not None
-
-
-# ---- blocks
-
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^`\n]*)$")
-_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)")
-_ITEM = re.compile(r"([ \t]*)([-*+]|\d{1,9}[.)])([ \t]+)(?=\S)")
+_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)$")
+_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
+_HEADING_END = re.compile(r"(?:^|[ \t])#+$")
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)\s*$")
+_ITEM = re.compile(r"([ \t]*)([-*+]|\d{1,9}[.)])(?:([ \t]+)(?=\S)|\s*$)")
 _RULED = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
 _QUOTED = re.compile(r" {0,3}> ?")
 _STARTS = re.compile(r"[ \t]*(?:[`~#>*+_-]|\d{1,9}[.)])")
+_BAR = re.compile(r"(?<!\\)\|")
+_DEFINITION = re.compile(
+    rf" {{0,3}}\[(?P<label>(?:[^\[\]\\]|\\.){{1,999}}+)\]:[ \t]*+(?:{ADDRESS})(?:[ \t]++(?:{TITLE}))?\s*$"
+)
 
 
-def _blocks(lines: Sequence[str], depth: int) -> Iterator[Block]:
-    at = 0
-    while at < len(lines):
-        if not lines[at].strip():
-            at += 1
-            continue
-        block, at = _block(lines, at, depth)
-        yield block
+class _List:
+    """A list that is still open: what its marks end with, or are, and where the leftmost one stands."""
+
+    __slots__ = ("base", "items", "sort")
+
+    def __init__(self, sort: str, base: int) -> None:
+        self.sort = sort
+        self.base = base
+        self.items: list[tuple[str, _Container]] = []
+
+    def close(self) -> Listing:
+        return Listing(tuple(Item(mark, inner.close()) for mark, inner in self.items))
 
 
-def _block(lines: Sequence[str], at: int, depth: int) -> tuple[Block, int]:
-    """The block that begins at a line, and the line behind it."""
-    line = lines[at]
-    if depth < _DEEPEST and _STARTS.match(line) is not None:
-        if fence := _FENCE.match(line):
-            return _code(lines, at, fence)
-        if heading := _HEADING.match(line):
-            return Heading(len(heading[1]), heading[2].strip()), at + 1
-        if _RULED.match(line):
-            return Line(), at + 1
-        if _QUOTED.match(line):
-            return _quote(lines, at, depth)
-        if item := _ITEM.match(line):
-            return _list(lines, at, item, depth)
-    if _is_table(lines, at):
-        return _table(lines, at)
-    return _paragraph(lines, at)
+class _Container:
+    """What blocks are in: the text, a quote, or an item, whose lines are indented by `least` and begin at `offset`."""
+
+    __slots__ = ("blocks", "least", "offset")
+
+    def __init__(self, least: int = 0, offset: int = 0) -> None:
+        self.blocks: list[Block | _List | _Container] = []
+        self.least = least
+        self.offset = offset
+
+    def close(self) -> tuple[Block, ...]:
+        return tuple(map(_closed, self.blocks))
 
 
-def _code(lines: Sequence[str], at: int, fence: re.Match[str]) -> tuple[Block, int]:
-    """Code up to a fence of the same sort and at least that length; without one, up to the end."""
-    mark = fence[1]
-    indent = len(lines[at]) - len(lines[at].lstrip(" "))
-    end = at + 1
-    while end < len(lines) and not _closes(lines[end], mark):
-        end += 1
-    body = "\n".join(_without_indent(line, indent) for line in lines[at + 1 : end])
-    return Code(fence[2].strip(), body), end + 1
+def _closed(block: Block | _List | _Container) -> Block:
+    if isinstance(block, _List):
+        return block.close()
+    return Quote(block.close()) if isinstance(block, _Container) else block
+
+
+class _Fence(Struct, frozen=True):
+    """A block of code that is still open."""
+
+    mark: str
+    indent: int
+    language: str
+
+
+# The block that takes the next lines.
+_NOTHING, _PARAGRAPH, _FENCED, _INDENTED, _TABLE = range(5)
+
+
+class _Parser:
+    """Takes the lines of a text one by one, and puts each where it belongs.
+
+    `_open` are the containers that the last line was in, and `_lines` those of the one block in them that is not
+    complete yet, which is in the last of them.
+    """
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._source = lines
+        self._open = [_Container()]
+        self._kind = _NOTHING
+        self._lines: list[str] = []
+        self._fence = _Fence("", 0, "")
+        self._sides: tuple[str, ...] = ()
+        self.references: dict[str, str] = {}
+
+    def parse(self) -> tuple[Block, ...]:
+        for at in range(len(self._source)):
+            self._take(at)
+        self._end_block()
+        return self._open[0].close()
+
+    def _take(self, at: int) -> None:
+        # 1. Which of the open containers is the line in?
+        rest, depth = self._inside(self._source[at])
+        is_inside = depth == len(self._open)
+        if self._kind == _FENCED and is_inside:
+            self._take_code(rest)
+            return
+        if not rest.strip():
+            self._take_blank(depth)
+            return
+        # 2. Text goes on with a paragraph even without the marks of the containers around it.
+        if self._kind == _PARAGRAPH and not is_inside and not self._begins(rest, at):
+            self._lines.append(rest.lstrip())
+            return
+        self._close(depth)
+        # 3. Which containers does it open?
+        if _STARTS.match(rest) is not None and not self._is_code(rest):
+            rest = self._enter(rest)
+        # 4. What is left is a part of a block.
+        self._put(rest)
+
+    def _inside(self, line: str) -> tuple[str, int]:
+        """What is left of a line without the marks of the containers that it is in, and how many these are."""
+        for depth, container in enumerate(self._open[1:], 1):
+            if not container.offset:
+                mark = _QUOTED.match(line)
+                if mark is None:
+                    return line, depth
+                line = line[mark.end() :]
+            elif not line.strip():
+                continue
+            elif _indent(line) < container.least:
+                return line, depth
+            else:
+                line = _without_indent(line, container.offset)
+        return line, len(self._open)
+
+    def _begins(self, rest: str, at: int) -> bool:
+        """Tell whether a line that is not in all containers of a paragraph begins something outside of them."""
+        if _STARTS.match(rest) is None:
+            return at + 1 < len(self._source) and _is_head(rest) and _is_rule(self._source[at + 1])
+        return any(sort.match(rest) for sort in (_FENCE, _HEADING, _RULED, _QUOTED, _ITEM))
+
+    def _take_blank(self, depth: int) -> None:
+        self._close(depth)
+        if self._kind == _INDENTED:
+            self._lines.append("")
+            return
+        is_empty = self._kind == _NOTHING and not self._open[-1].blocks
+        self._end_block()
+        if is_empty and self._open[-1].offset:
+            # An item whose first lines are blank has nothing in it.
+            self._open.pop()
+
+    def _close(self, depth: int) -> None:
+        """Close the containers that a line is not in."""
+        if depth < len(self._open):
+            self._end_block()
+            del self._open[depth:]
+
+    # ---- containers
+
+    def _is_code(self, rest: str) -> bool:
+        """Tell whether a line belongs to the indented code above it, whatever it looks like."""
+        return self._kind == _INDENTED and _indent(rest) >= _CODE_INDENT
+
+    def _enter(self, rest: str) -> str:
+        """Open the containers that begin in a line; gives the line without their marks."""
+        while len(self._open) <= _DEEPEST:
+            if mark := _QUOTED.match(rest):
+                self._push(_Container())
+                rest = rest[mark.end() :]
+                continue
+            item = _ITEM.match(rest)
+            if item is None or _RULED.match(rest) or (self._kind == _PARAGRAPH and not _interrupts(item)):
+                break
+            rest = self._enter_item(rest, item)
+        return rest
+
+    def _push(self, container: _Container) -> None:
+        self._end_block()
+        self._open[-1].blocks.append(container)
+        self._open.append(container)
+
+    def _enter_item(self, rest: str, item: re.Match[str]) -> str:
+        lead, mark, blanks = _indent(item[1]), item[2], item[3] or ""
+        self._end_block()
+        siblings = self._open[-1].blocks
+        last = siblings[-1] if siblings else None
+        if not isinstance(last, _List) or last.sort != mark[-1]:
+            last = _List(mark[-1], lead)
+            siblings.append(last)
+        last.base = min(last.base, lead)
+        # More blanks are the indentation of code.
+        width = len(blanks) if 1 <= len(blanks) <= _CODE_INDENT else 1
+        inner = _Container(last.base + 2, lead + len(mark) + width)
+        last.items.append((mark, inner))
+        self._open.append(inner)
+        return blanks[width:] + rest[item.end() :]
+
+    # ---- blocks
+
+    def _put(self, rest: str) -> None:
+        """Put a line into the block that is open, or into a new one."""
+        if self._kind == _PARAGRAPH and self._go_on_with_paragraph(rest):
+            return
+        if self._kind == _TABLE and "|" in rest and not _starts_block(rest):
+            self._lines.append(rest)
+            return
+        if self._is_code(rest):
+            self._lines.append(_without_indent(rest, _CODE_INDENT))
+            return
+        self._end_block()
+        self._begin_block(rest)
+
+    def _go_on_with_paragraph(self, rest: str) -> bool:
+        """Take a line that continues a paragraph, or makes a heading or a table of it; False if it does neither."""
+        if underline := _UNDERLINE.match(rest):
+            found = self._paragraph()
+            if isinstance(found, Paragraph):
+                text = "\n".join(line.strip() for line in self._lines)
+                self._open[-1].blocks.append(Heading(1 if underline[1][0] == "=" else 2, text))
+                self._kind = _NOTHING
+                return True
+        elif _is_rule(rest) and _is_head(self._lines[-1]):
+            head = self._lines.pop()
+            self._end_block()
+            self._kind, self._lines, self._sides = _TABLE, [head], tuple(map(_side, _cells(rest)))
+            return True
+        if _starts_block(rest):
+            return False
+        self._lines.append(rest)
+        return True
+
+    def _begin_block(self, rest: str) -> None:
+        add = self._open[-1].blocks.append
+        if fence := _FENCE.match(rest):
+            self._kind, self._lines = _FENCED, []
+            self._fence = _Fence(fence[1], _indent(rest), fence[2].strip())
+        elif heading := _HEADING.match(rest):
+            add(Heading(len(heading[1]), _HEADING_END.sub("", (heading[2] or "").strip()).rstrip()))
+        elif _RULED.match(rest):
+            add(Line())
+        elif _indent(rest) >= _CODE_INDENT:
+            self._kind, self._lines = _INDENTED, [_without_indent(rest, _CODE_INDENT)]
+        elif rest.strip():
+            self._kind, self._lines = _PARAGRAPH, [rest]
+
+    def _take_code(self, rest: str) -> None:
+        """Code goes up to a fence of the same sort and at least that length; without one, up to the end."""
+        if _closes(rest, self._fence.mark):
+            self._end_block()
+        else:
+            self._lines.append(_without_indent(rest, self._fence.indent))
+
+    def _end_block(self) -> None:
+        """Put the block that is open where it belongs."""
+        add = self._open[-1].blocks.append
+        if self._lines and self._kind == _PARAGRAPH:
+            add(self._paragraph())
+        elif self._kind == _FENCED:
+            add(Code(self._fence.language, "\n".join(self._lines)))
+        elif self._kind == _INDENTED:
+            add(Code("", "\n".join(self._lines).rstrip("\n")))
+        elif self._kind == _TABLE:
+            add(self._table())
+        self._kind, self._lines = _NOTHING, []
+
+    def _paragraph(self) -> Paragraph | Definitions:
+        """The lines as a paragraph, of which the first may define links."""
+        text = "\n".join(self._lines)
+        for line in self._lines:
+            found = _DEFINITION.match(line)
+            if found is None:
+                return Paragraph(text)
+            self.references.setdefault(reference_key(found["label"]), address_of(found))
+        return Definitions(text)
+
+    def _table(self) -> Table:
+        """The lines as a table with as many columns as its first line has."""
+        rows = [_cells(line) for line in self._lines]
+        count = len(rows[0])
+        filled = tuple((*row[:count], *[""] * (count - len(row))) for row in rows)
+        return Table(filled, (*self._sides[:count], *[""] * (count - len(self._sides))))
+
+
+def _starts_block(rest: str) -> bool:
+    """Tell whether a line begins something that cannot be a part of a paragraph."""
+    return _STARTS.match(rest) is not None and any(sort.match(rest) for sort in (_FENCE, _HEADING, _RULED))
+
+
+def _interrupts(item: re.Match[str]) -> bool:
+    """Tell whether an item may follow a paragraph at once: a year at the beginning of a line is no item."""
+    return item[3] is not None and item[2][:-1] in {"", "1"}
 
 
 def _closes(line: str, mark: str) -> bool:
@@ -167,56 +394,14 @@ def _closes(line: str, mark: str) -> bool:
     return stripped.startswith(mark) and not stripped.strip(mark[0])
 
 
-def _quote(lines: Sequence[str], at: int, depth: int) -> tuple[Block, int]:
-    inner = []
-    while at < len(lines) and (mark := _QUOTED.match(lines[at])):
-        inner.append(lines[at][mark.end() :])
-        at += 1
-    return Quote(tuple(_blocks(inner, depth + 1))), at
+def _is_head(line: str) -> bool:
+    """Tell whether a line can be the first of a table."""
+    return 0 < line.count("|") <= _MOST_COLUMNS
 
 
-def _list(lines: Sequence[str], at: int, first: re.Match[str], depth: int) -> tuple[Block, int]:
-    """Items of one sort at one indentation, each with the lines that are indented below it."""
-    base, is_ordered = _indent(first[1]), first[2][0].isdigit()
-    items: list[Item] = []
-    while at < len(lines):
-        item = _ITEM.match(lines[at])
-        if item is None or _indent(item[1]) > base + 1 or item[2][0].isdigit() != is_ordered:
-            break
-        inner, at = _item(lines, at, item, base)
-        items.append(Item(item[2], tuple(_blocks(inner, depth + 1))))
-    return Listing(tuple(items)), at
-
-
-def _item(lines: Sequence[str], at: int, item: re.Match[str], base: int) -> tuple[list[str], int]:
-    """The lines of an item, and the line where the next may begin."""
-    offset = _indent(item[1]) + len(item[2]) + (len(item[3]) if item[3].isspace() and len(item[3]) <= 4 else 1)  # noqa: PLR2004 - more is indented code
-    inner, end = [lines[at][item.end() :]], at + 1
-    for place in range(at + 1, len(lines)):
-        line = lines[place]
-        if not line.strip():
-            continue
-        if _indent(line) < base + 2:
-            return inner, place if _ITEM.match(line) else end
-        inner += [_without_indent(before, offset) for before in lines[end : place + 1]]
-        end = place + 1
-    return inner, end
-
-
-def _is_table(lines: Sequence[str], at: int) -> bool:
-    if at + 1 >= len(lines) or not 0 < lines[at].count("|") <= _MOST_COLUMNS:
-        return False
-    below = lines[at + 1]
-    return "-" in below and "|" in below and not below.strip().strip("|-: \t")
-
-
-def _table(lines: Sequence[str], at: int) -> tuple[Block, int]:
-    rows = [_cells(lines[at])]
-    at += 2
-    while at < len(lines) and "|" in lines[at]:
-        rows.append(_cells(lines[at]))
-        at += 1
-    return Table(tuple(rows)), at
+def _is_rule(line: str) -> bool:
+    """Tell whether a line is what stands below the heads of a table."""
+    return "-" in line and "|" in line and not line.strip().strip("|-: \t")
 
 
 def _cells(line: str) -> tuple[str, ...]:
@@ -224,22 +409,11 @@ def _cells(line: str) -> tuple[str, ...]:
     return tuple(cell.strip().replace("\\|", "|") for cell in _BAR.split(inner))
 
 
-_BAR = re.compile(r"(?<!\\)\|")
-
-
-def _paragraph(lines: Sequence[str], at: int) -> tuple[Block, int]:
-    end = at + 1
-    while end < len(lines) and lines[end].strip() and not _interrupts(lines, end):
-        end += 1
-    return Paragraph("\n".join(lines[at:end])), end
-
-
-def _interrupts(lines: Sequence[str], at: int) -> bool:
-    """Tell whether a line ends the paragraph above it."""
-    line = lines[at]
-    if _STARTS.match(line) is None:
-        return _is_table(lines, at)
-    return any(sort.match(line) for sort in (_FENCE, _HEADING, _RULED, _QUOTED, _ITEM))
+def _side(rule: str) -> str:
+    """Where the text of a column stands, as the colons of its rule say."""
+    if rule.startswith(":"):
+        return "center" if rule.endswith(":") else "left"
+    return "right" if rule.endswith(":") else ""
 
 
 def _indent(line: str) -> int:
@@ -248,193 +422,9 @@ def _indent(line: str) -> int:
 
 
 def _without_indent(line: str, columns: int) -> str:
-    bare = line.lstrip(" \t")
-    return line[: len(line) - len(bare)].expandtabs(4)[columns:] + bare
-
-
-# ---- spans
-
-_MARKED = re.compile(r"[\\`*_\[$]|~~|<[hm]|https?://")
-_TOKEN = re.compile(
-    r"(?P<math>(?<![\w$])(?:\$\$[^$]+\$\$|\$(?!\s)[^$\n]+(?<!\s)\$(?![\w$({]))"
-    r"|\\\((?:[^\\\n]|\\[^()\n])+\\\)|\\\[(?:[^\\]|\\[^\[\]])+\\\])"
-    r"|\\(?P<escaped>[!-/:-@\[-`{-~])"
-    r"|(?P<ticks>`+)"
-    r"|!?\[(?P<label>[^\[\]\n]{1,999})\]\((?P<address>[^\s()<>]+(?:\([^\s()<>]*\)[^\s()<>]*)*)(?:[ \t]\"[^\"\n]*\")?\)"
-    r"|<(?P<auto>(?:https?://|mailto:)[^\s<>]+)>"
-    r"|(?<![A-Za-z0-9])(?P<bare>https?://[^\s<>\"'`]+)"
-    r"|(?P<mark>\*{1,3}|_{1,3}|~~)"
-)
-# Prices, variables of a shell and escaped brackets are between such signs too; a formula has one of these.
-_FORMULA = re.compile(r"[\\^={}+<>]")
-_TICKS = re.compile("`+")
-_LINKABLE = re.compile(r"(?:https?://|mailto:)[^\s\x00-\x20]+$", re.IGNORECASE)
-_STYLES = {
-    "*": ITALIC,
-    "_": ITALIC,
-    "**": BOLD,
-    "__": BOLD,
-    "***": BOLD | ITALIC,
-    "___": BOLD | ITALIC,
-    "~~": STRUCK,
-}
-
-
-class _Pair(Struct, frozen=True):
-    """A style that begins behind one token and ends before another."""
-
-    first: int
-    last: int
-    style: int
-
-
-def _tokens(text: str) -> tuple[list[Span], list[_Pair]]:
-    """The spans of a text without their emphasis, and which of them are emphasised."""
-    found: list[Span] = []
-    emphasis = _Emphasis()
-    runs = _Runs(text)
-    at = 0
-    while match := _TOKEN.search(text, at):
-        if match.start() > at:
-            found.append(Span(text[at : match.start()]))
-        at = match.end()
-        match match.lastgroup:
-            case "ticks":
-                span, at = _code_span(match, runs)
-                found.append(span)
-            case "math" if not _is_formula(match[0]):
-                # The sign alone; an escaped one without its backslash.
-                at = match.start() + (1 if match[0][0] == "$" else 2)
-                found.append(Span(match.string[at - 1 : at]))
-            case "math":
-                found.append(Span(match[0], CODE))
-            case "mark":
-                emphasis.meet(match, len(found))
-                found.append(Span(match[0]))
-            case _:
-                span, at = _other(match)
-                found.append(span)
-    found.append(Span(text[at:]))
-    return found, emphasis.pairs
-
-
-def _is_formula(text: str) -> bool:
-    """Tell whether what is between two signs is a formula, which is shown as it is written."""
-    if text.startswith("\\["):
-        return _FORMULA.search(text, 2, len(text) - 2) is not None
-    body = text.strip("$") if text[0] == "$" else text[2:-2]
-    return not any(map(str.isspace, body)) or "_" in body or _FORMULA.search(body) is not None
-
-
-def _other(match: re.Match[str]) -> tuple[Span, int]:
-    """An escaped character, or a link."""
-    if match["escaped"] is not None:
-        return Span(match["escaped"]), match.end()
-    if match["label"] is not None:
-        return Span(match["label"], address=match["address"]), match.end()
-    if match["auto"] is not None:
-        return Span(match["auto"], address=match["auto"]), match.end()
-    address = _without_end(match["bare"])
-    return Span(address, address=address), match.start() + len(address)
-
-
-def _without_end(address: str) -> str:
-    """A bare address without the punctuation of the sentence around it."""
-    end = len(address)
-    surplus = address.count(")") - address.count("(")
-    while end and (address[end - 1] in ".,;:!?*_~" or (address[end - 1] == ")" and surplus > 0)):
-        surplus -= address[end - 1] == ")"
-        end -= 1
-    return address[:end]
-
-
-def _code_span(match: re.Match[str], runs: _Runs) -> tuple[Span, int]:
-    """Code up to a run of as many ticks; without one, the ticks themselves."""
-    ticks, start = match[0], match.end()
-    end = runs.find(len(ticks), start)
-    if end < 0:
-        return Span(ticks), start
-    body = match.string[start:end].replace("\n", " ")
-    if body.startswith(" ") and body.endswith(" ") and body.strip():
-        body = body[1:-1]
-    return Span(body, CODE), end + len(ticks)
-
-
-class _Runs:
-    """Where the runs of ticks of each length begin; looked for once, since most texts have none."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._starts: dict[int, list[int]] | None = None
-
-    def find(self, length: int, at: int) -> int:
-        """Where the next run of that length begins, -1 if there is none."""
-        if self._starts is None:
-            self._starts = {}
-            for run in _TICKS.finditer(self._text):
-                self._starts.setdefault(len(run[0]), []).append(run.start())
-        starts = self._starts.get(length, [])
-        place = bisect_left(starts, at)
-        return starts[place] if place < len(starts) else -1
-
-
-class _Emphasis:
-    """Which marks belong together: each mark that can close takes the last like it that is open."""
-
-    def __init__(self) -> None:
-        self.pairs: list[_Pair] = []
-        self._open: dict[str, list[int]] = {mark: [] for mark in _STYLES}
-
-    def meet(self, match: re.Match[str], token: int) -> None:
-        mark, text = match[0], match.string
-        before = text[match.start() - 1] if match.start() else " "
-        after = text[match.end()] if match.end() < len(text) else " "
-        inside_word = mark[0] == "_" and before.isalnum() and after.isalnum()
-        if not before.isspace() and not inside_word and self._close(mark, token):
-            return
-        if not after.isspace() and not inside_word:
-            self._open[mark].append(token)
-
-    def _close(self, mark: str, token: int) -> bool:
-        if self._open[mark]:
-            first = self._open[mark].pop()
-            for others in self._open.values():
-                while others and others[-1] > first:
-                    others.pop()
-            self.pairs.append(_Pair(first, token, _STYLES[mark]))
-            return True
-        single, double = mark[0], mark[0] * 2
-        if len(mark) == 3 and self._open[single] and self._open[double]:  # noqa: PLR2004 - as in **bold *and italic***
-            inner, outer = sorted((single, double), key=lambda part: -self._open[part][-1])
-            return self._close(inner, token) and self._close(outer, token)
-        return False
-
-
-def _styled(tokens: Sequence[Span], pairs: Sequence[_Pair]) -> Iterator[Span]:
-    """The spans in their styles, without the marks that made them."""
-    begins = {pair.first: pair.style for pair in pairs}
-    ends = Counter(pair.last for pair in pairs)
-    around = [PLAIN]
-    for place, token in enumerate(tokens):
-        if place in begins:
-            around.append(around[-1] | begins[place])
-        elif place in ends:
-            del around[-ends[place] :]
-        else:
-            yield Span(token.text, token.style | around[-1], token.address)
-
-
-def _merged(found: Iterator[Span]) -> list[Span]:
-    """The spans with neighbours of one style joined."""
-    joined: list[Span] = []
-    texts: list[str] = []
-    for span in found:
-        if joined and joined[-1].style == span.style and not joined[-1].address and not span.address:
-            texts.append(span.text)
-            continue
-        if joined:
-            joined[-1] = Span("".join(texts), joined[-1].style, joined[-1].address)
-        joined.append(span)
-        texts = [span.text]
-    joined[-1] = Span("".join(texts), joined[-1].style, joined[-1].address)
-    return [span for span in joined if span.text]
+    """The line without so many columns of blanks at its beginning, as far as it has them."""
+    at = column = 0
+    while column < columns and line[at : at + 1] in {" ", "\t"}:
+        column += 4 - column % 4 if line[at] == "\t" else 1
+        at += 1
+    return " " * (column - columns) + line[at:]

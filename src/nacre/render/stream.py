@@ -60,7 +60,8 @@ class Stream:
         elif len(found) > 1:
             # A table is known by its second line.
             yield from self._flushed(2 if isinstance(found[-1], Table) else 1)
-        elif not line.strip() and not isinstance(found[0], Listing):
+        elif not line.strip() and not isinstance(found[0], Listing | Code):
+            # A list and indented code may go on behind a blank line.
             yield from self._flushed()
         elif self._begins_item(found[0]):
             yield from self._flushed(1)

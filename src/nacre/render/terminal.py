@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import chain
+from itertools import chain, groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.render.code import PLAIN, Painter
 from nacre.render.conversation import Call, Cover, Cut, Part, Said
-from nacre.render.markdown import (
-    BOLD,
-    CODE,
-    ITALIC,
-    STRUCK,
-    Block,
-    Code,
-    Heading,
-    Line,
-    Listing,
-    Paragraph,
-    Quote,
-    Span,
-    Table,
-    blocks,
-    spans,
-)
+from nacre.render.markdown import Block, Code, Definitions, Heading, Line, Listing, Paragraph, Quote, Table, blocks
+from nacre.render.spans import BOLD, CODE, ITALIC, STRUCK, Span, spans
 from nacre.render.text import clip, cuts, one_line, pad, size, visible, width, wrapped
 from nacre.render.theme import sgr_for
 
@@ -195,12 +180,13 @@ def _block(block: Block, sheet: Sheet) -> Iterator[str]:
     match block:
         case Heading(level, text):
             yield from _flow((Span(f"{'#' * level} "), *spans(text)), sheet, sgr="1;4" if level == 1 else "1")
-        case Paragraph(text):
+        case Paragraph(text) | Definitions(text):
+            # Links by label stay as they are written: while an answer comes, nobody knows what will define them.
             yield from _flow(spans(text), sheet)
         case Code(language, text):
             yield from _code(language, text, sheet)
-        case Table(rows):
-            yield from _table(rows, sheet)
+        case Table():
+            yield from _table(block, sheet)
         case Quote(inner):
             yield from (f"{sheet.paint('│', '2')} {line}".rstrip() for line in _all(inner, sheet.narrowed(2)))
         case Listing(items):
@@ -253,11 +239,10 @@ def _verbatim(text: str, sheet: Sheet) -> Iterator[str]:
         yield from (line[start:end] for start, end in cuts(line, sheet.columns))
 
 
-def _table(rows: Sequence[Sequence[str]], sheet: Sheet) -> Iterator[str]:
+def _table(block: Table, sheet: Sheet) -> Iterator[str]:
     """Cells in columns, wrapped where they do not fit; with too many columns, every row as a list of its cells."""
-    count = len(rows[0])
-    cells = [["".join(span.text for span in spans(cell)) for cell in row[:count]] for row in rows]
-    cells = [[*row, *[""] * (count - len(row))] for row in cells]
+    cells = [["".join(span.text for span in spans(cell)) for cell in row] for row in block.rows]
+    count = len(block.sides)
     room = sheet.columns - 3 * (count - 1)
     widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
     if sum(widths) > room and count * _NARROWEST_CELL > room:
@@ -272,10 +257,18 @@ def _table(rows: Sequence[Sequence[str]], sheet: Sheet) -> Iterator[str]:
         if place == 1 or (place and is_wrapped):
             yield rule
         for at in range(max(map(len, row))):
-            parts = (pad(cell[at] if at < len(cell) else "", most) for cell, most in zip(row, widths, strict=True))
+            columns = zip(row, widths, block.sides, strict=True)
+            parts = (_aligned(cell[at] if at < len(cell) else "", most, side) for cell, most, side in columns)
             yield sheet.paint(" │ ".join(parts).rstrip(), "" if place else "1")
     if len(lines) == 1:
         yield rule
+
+
+def _aligned(text: str, columns: int, side: str) -> str:
+    """The text on its side of a column."""
+    if side == "center":
+        text = pad(text, (columns + width(text)) // 2, right=True)
+    return pad(text, columns, right=side == "right")
 
 
 def _shared(widths: Sequence[int], room: int) -> list[int]:
@@ -305,18 +298,21 @@ def _stacked(cells: Sequence[Sequence[str]], sheet: Sheet) -> Iterator[str]:
 
 def _flow(found: Iterable[Span], sheet: Sheet, *, sgr: str = "") -> Iterator[str]:
     """Spans as wrapped lines, each painted whole, so that no colour runs over a line's end."""
-    shown = [(text, _sgr(span, sgr)) for span in found for text in _shown(span, sheet)]
+    shown = [piece for _, link in groupby(found, key=lambda span: span.address) for piece in _shown(link, sheet, sgr)]
     for line in _lines(shown):
         for pieces in _sliced(line, min(sheet.columns, _WIDEST_PROSE)):
             yield "".join(sheet.paint(text, style) for text, style in pieces)
 
 
-def _shown(span: Span, sheet: Sheet) -> Iterator[str]:
-    """A span's text, its link's address behind it, its ticks around it where there is no colour for code."""
-    text = span.text.expandtabs(4) if "\t" in span.text else span.text
-    yield f"`{text}`" if span.style & CODE and not sheet.has_colour else text
-    if span.address and span.address.removeprefix("mailto:") != text:
-        yield f" ({span.address})"
+def _shown(link: Iterable[Span], sheet: Sheet, sgr: str) -> Iterator[tuple[str, str]]:
+    """The spans of one link, or of none: ticks around code where there is no colour for it, the address behind all."""
+    label, style, address = "", "", ""
+    for span in link:
+        text = span.text.expandtabs(4) if "\t" in span.text else span.text
+        label, style, address = label + text, _sgr(span, sgr), span.address
+        yield f"`{text}`" if span.style & CODE and not sheet.has_colour else text, style
+    if address and label not in {address, address.removeprefix("mailto:")}:
+        yield f" ({address})", style
 
 
 def _sgr(span: Span, sgr: str) -> str:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from nacre.messages import Message
 from nacre.render.conversation import described, is_text, text_in
 from nacre.render.html import escaped
-from nacre.render.markdown import is_linkable
+from nacre.render.spans import is_linkable
 from nacre.render.text import clip, one_line, size
 from nacre.web.http_errors import Fault
 from nacre.web.pages import urls
