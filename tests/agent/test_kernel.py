@@ -465,7 +465,7 @@ def test_words_of_a_turn_that_grew_long_are_answered_when_they_come_again(sessio
 
 
 def test_no_turn_reads_further_back_than_it_must(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(actor, "answer_before")
+    monkeypatch.delattr(actor, "find_reply")
     answering = agent(Scripted(["one", "two"]), system=lambda: "Be kind.")
     assert said_again(sessions, answering, "a", "b", "a") == ["one", "two", "one"]
 
@@ -553,3 +553,66 @@ def test_words_that_a_summary_covers_do_not_end_the_turn_that_they_come_into(ses
     refusal = "another message was sent with the id 'b'"
     assert told == {"first": ["done"], "a": ["one"], "c": [refusal], "new": [None]}
     assert [line for line in lines(sessions) if line.startswith("user")] == ["user: first", "user: new"]
+
+
+# ---- what a reply answers
+
+
+def replies_of(sessions: Sessions) -> dict[str, Any]:
+    """What each reply says that it answers, None if it does not say."""
+    return {str(one.content): one.extra.get("answers") for one in sessions.get_history("k") if one.role == "assistant"}
+
+
+def test_a_reply_says_which_message_it_answers(sessions: Sessions) -> None:
+    model = Scripted([nacre.ProviderError("no server"), "to b", "to c"])
+    with pytest.raises(nacre.ProviderError):
+        said_again(sessions, agent(model), "a")
+    said_again(sessions, agent(model), "b")
+    said_again(sessions, agent(model), "c", id="")
+    assert replies_of(sessions) == {"to b": ["b"], "to c": None}
+
+
+def test_a_reply_answers_all_that_joined_its_turn(sessions: Sessions) -> None:
+    gate = Gate()
+    later = (words("second", id="second"), words("second", id="second"), words("without an id"))
+    in_the_middle(sessions, agent(Scripted([call(), "to all"]), waiting(gate)), gate, *later)
+    assert replies_of(sessions) == {"": None, "to all": ["first", "second"]}
+
+
+def test_a_turn_that_goes_on_after_a_crash_answers_all_that_had_joined_it(sessions: Sessions) -> None:
+    for text in ("a", "b"):
+        stored = nacre.Message(role="user", content=text, extra={"origin": {"id": text}})
+        sessions.submit("k", [stored], id=text).result()
+    assert said_again(sessions, agent(Scripted(["to both"])), "a", "b") == ["to both", "to both"]
+    assert replies_of(sessions) == {"to both": ["a", "b"]}
+
+
+def test_a_turn_that_is_resumed_answers_all_that_waits(sessions: Sessions) -> None:
+    sessions.add_message("k", "assistant", "hello")
+    sessions.add_full_message("k", {"role": "user", "content": "a", "origin": {"id": "a"}})
+
+    async def play() -> None:
+        async with Kernel(sessions, lambda _: agent(Scripted(["to a"]))) as kernel:
+            await kernel.resume("k")
+
+    anyio.run(play)
+    assert replies_of(sessions) == {"hello": None, "to a": ["a"]}
+
+
+def test_a_turn_that_is_stopped_has_answered_its_message(sessions: Sessions) -> None:
+    async def play() -> None:
+        gate = Gate()
+        gate.reached, gate.opened = anyio.Event(), anyio.Event()
+        async with Kernel(sessions, lambda _: agent(Scripted([call()]), waiting(gate))) as kernel:
+
+            async def stop() -> None:
+                await gate.reached.wait()
+                kernel.stop("k")
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stop)
+                with pytest.raises(nacre.Stopped):
+                    await kernel.deliver(words("a", id="a"))
+
+    anyio.run(play)
+    assert list(replies_of(sessions).values()) == [None, ["a"]]

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 import nacre
-from nacre.history.replies import Taken, answer_before, id_of, is_final, last_words, turn_starts
+from nacre.history.replies import (
+    Taken,
+    find_reply,
+    id_of,
+    ids_answered,
+    ids_waiting,
+    is_final,
+    last_words,
+    reply_among,
+    turn_starts,
+)
 from nacre.messages import Message, ToolCall
 from nacre.records import SetMeta
 from nacre.sessions import Sessions
@@ -32,9 +42,7 @@ def answer(sessions: Sessions, text: str) -> None:
 def found(sessions: Sessions, text: str, *, id: str = "") -> Any:
     message = sessions._store.read(
         "k",
-        lambda view: answer_before(
-            view, Message(role="user", content=text), id=id or text, ends=lambda one: one.role == "assistant"
-        ),
+        lambda view: find_reply(view, text, id=id or text, ends=lambda one: one.role == "assistant"),
     )
     return None if message is None else message.content
 
@@ -131,3 +139,34 @@ def test_the_users_newest_message_is_found_also_under_a_summary(sessions: Sessio
 )
 def test_a_turn_ends_with_an_answer_without_calls(message: Message, is_end: bool) -> None:
     assert is_final(message) is is_end
+
+
+def test_a_reply_that_names_the_id_is_found_though_it_does_not_follow_the_message(sessions: Sessions) -> None:
+    ask(sessions, "a")
+    sessions.clear("k")
+    ask(sessions, "b")
+    answer(sessions, "to b")
+    sessions.add_full_message("k", {"role": "assistant", "content": "to a", "answers": ["a"]})
+    assert (found(sessions, "a"), found(sessions, "b")) == ("to a", "to b")
+
+
+def test_a_reply_answers_what_it_names() -> None:
+    assert ids_answered(Message(role="assistant", extra={"answers": ["a", "b"]})) == ["a", "b"]
+    assert ids_answered(Message(role="assistant", extra={"answers": 1})) == []
+
+
+def said(id: str, role: str = "user") -> Message:
+    return Message(role=role, content=f"of {id}", extra={"origin": {"id": id}} if id else {})
+
+
+def test_what_waits_came_since_the_last_reply() -> None:
+    messages = [said("a"), said("", "assistant"), said("b"), said(""), said("", "tool"), said("c")]
+    assert (ids_waiting(messages), ids_waiting(messages[:2]), ids_waiting([])) == (["b", "c"], [], [])
+
+
+def test_a_reply_among_messages_is_the_first_one_after_its_message() -> None:
+    messages = [said("a"), said("b"), said("", "assistant"), said("c")]
+    assert reply_among(messages, "of a", id="a") == reply_among(messages, "of b", id="b") == messages[2]
+    assert [reply_among(messages, f"of {id}", id=id) for id in ("c", "d", "")] == [None, None, None]
+    with pytest.raises(Taken, match="another message was sent with the id 'a'"):
+        reply_among(messages, "other", id="a")

@@ -17,12 +17,11 @@ from nacre.agent.ports import Context, Emit, Reply
 from nacre.channels.channel import AGAIN, Absent, Accept, Doubtful, Gone, InboundMessage, Later, key_of
 from nacre.errors import ChannelError, ProviderError, Refused, SessionBusy
 from nacre.messages import Message, ToolCall
-from nacre.runtime.gateway import gateway
 from nacre.runtime.gateway.access import Manners
-from nacre.runtime.gateway.delivery import Answer, Delivery
+from nacre.runtime.gateway.delivery import Delivery
 from nacre.runtime.gateway.exchanges import Exchanges
 from nacre.runtime.gateway.gateway import BROKEN, NOTHING, TOO_FAST, Gateway, Room
-from nacre.runtime.gateway.inbox import KEYS, Inbox, Why, name_of
+from nacre.runtime.gateway.inbox import KEYS, Inbox, id_of, name_of
 from nacre.runtime.stats import Traffic
 from nacre.sessions import Sessions
 from tests.agent.scene import agent
@@ -83,35 +82,15 @@ def test_words_after_others_that_joined_a_turn_are_answered_though_that_turn_fai
             for arrived in (first, second, third):
                 await inbox.add(arrived)
             for arrived in (first, second):
-                extra = {"origin": {"id": gateway._id(arrived)}}
+                extra = {"origin": {"id": id_of(arrived)}}
                 sessions.add_messages(key_of(arrived), [Message(role="user", content=arrived.text, extra=extra)])
-            closed = inbox.done(second, without="joined")
+            closed = inbox.done(second)
             assert closed is not None
             await closed
 
     anyio.run(crash)
     assert [text for _, text in served(root, [], enough=2).sent][1:] == ["re: third"]
     assert left_open(root) == []
-
-
-def test_words_without_an_answer_stay_so_when_the_inbox_is_begun_anew(
-    root: Path,
-) -> None:
-    async def work(sessions: Sessions) -> None:
-        inbox = Inbox(sessions, max_records=8)
-        whys: dict[str, Why | None] = {"failed": "failed", "joined": "joined"}
-        for text in ("failed", "joined", *map(str, range(8))):
-            await inbox.add(words(text))
-            closed = inbox.done(words(text), without=whys.get(text))
-            assert closed is not None
-            await closed
-
-    with nacre.open(root) as sessions:
-        anyio.run(work, sessions)
-        inbox = Inbox(sessions, max_records=8)
-        inbox.read()
-        assert name_of(words("7")) in inbox.answered
-        assert not {name_of(words(text)) for text in ("failed", "joined")} & set(inbox.answered)
 
 
 @pytest.mark.parametrize("owner", ["ann", "bob"])
@@ -221,7 +200,6 @@ def test_an_answer_that_a_server_fails_on_is_given_up_when_it_takes_others(root:
     with nacre.open(root) as sessions:
         kept = Inbox(sessions)
         assert words("hi") not in kept.read()
-        assert name_of(words("hi")) not in kept.answered
 
 
 def test_no_answer_is_given_up_because_a_server_is_away(root: Path) -> None:
@@ -255,7 +233,7 @@ def test_a_channel_counts_as_reached_when_an_answer_has_come_to_its_end_in_any_w
             inbox = Inbox(sessions)
             delivery = Delivery({"line": Left([], enough=0)}, inbox, Traffic(), Exchanges(), backoff=AT_ONCE)
             await inbox.add(words("hi"))
-            await delivery.tell(words("hi"), Answer("re"))
+            await delivery.tell(words("hi"), "re")
             assert (len(inbox), delivery.reaches("line")) == (0, True)
 
     anyio.run(run)
@@ -297,10 +275,10 @@ def test_who_is_absent_for_too_long_is_gone(root: Path) -> None:
             delivery = Delivery({"line": line}, inbox, Traffic(), Exchanges(), absence=0.01, backoff=AT_ONCE)
             for text in ("hi", "ho"):
                 await inbox.add(words(text))
-            await delivery.tell(words("hi"), Answer("re"))
+            await delivery.tell(words("hi"), "re")
             assert line.tried > 1
             line.tried = 0
-            await delivery.tell(words("ho"), Answer("re"))
+            await delivery.tell(words("ho"), "re")
             assert len(inbox) == 0
         return line.tried
 
@@ -400,7 +378,6 @@ def test_who_writes_where_nothing_is_kept_is_on_no_disk(root: Path) -> None:
             closed = inbox.done(words(str(number)))
             assert closed is not None
             await closed
-        assert inbox.answered
         assert not inbox.is_new(words("2"))
 
     with nacre.open(root) as sessions:
@@ -531,6 +508,5 @@ def test_words_that_join_a_turn_are_answered_where_nobody_else_there_is(root: Pa
     assert texts(root, first)[-2:] == ["too", "to all"]
     assert left_open(root) == []
     with nacre.open(root) as sessions:
-        inbox = Inbox(sessions)
-        inbox.read()
-        assert inbox.answered == [name_of(first if is_ours else second)]
+        reply = sessions.get_history(key_of(first))[-1]
+    assert reply.extra == {"answers": [id_of(one) for one in ((first, second) if is_ours else (second,))]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nacre.channels.channel import InboundMessage
-from nacre.runtime.gateway.queue import Lines
+from nacre.runtime.gateway.queue import Queue
 from nacre.runtime.gateway.rate_limit import Rates
 
 
@@ -13,37 +13,37 @@ def words(text: str, sender: str = "ann") -> InboundMessage:
     return InboundMessage(channel="line", chat="c", sender=sender, id=text, text=text)
 
 
-def taken(lines: Lines) -> str:
-    found = lines.take()
+def taken(queue: Queue) -> str:
+    found = queue.take()
     return found[1].text if found is not None else ""
 
 
 def test_the_next_words_of_a_session_wait_for_the_answer_to_the_last() -> None:
-    lines = Lines()
-    lines.add("a", words("one"))
-    lines.add("a", words("two"))
-    assert (taken(lines), taken(lines)) == ("one", "")
-    lines.answered("a")
-    assert (taken(lines), taken(lines)) == ("two", "")
+    queue = Queue()
+    queue.add("a", words("one"))
+    queue.add("a", words("two"))
+    assert (taken(queue), taken(queue)) == ("one", "")
+    queue.release("a")
+    assert (taken(queue), taken(queue)) == ("two", "")
 
 
 def test_a_session_with_much_to_say_lets_others_go_between() -> None:
-    lines = Lines()
+    queue = Queue()
     for text in ("a1", "a2", "b1"):
-        lines.add(text[0], words(text))
-    assert taken(lines) == "a1"
-    lines.answered("a")
-    assert (taken(lines), taken(lines)) == ("b1", "a2")
+        queue.add(text[0], words(text))
+    assert taken(queue) == "a1"
+    queue.release("a")
+    assert (taken(queue), taken(queue)) == ("b1", "a2")
 
 
 def test_words_that_come_while_others_are_answered_wait_too() -> None:
-    lines = Lines()
-    lines.add("a", words("one"))
-    assert taken(lines) == "one"
-    lines.add("a", words("two"))
-    assert (lines.length("a"), taken(lines)) == (1, "")
-    lines.answered("a")
-    assert (taken(lines), lines.length("a")) == ("two", 0)
+    queue = Queue()
+    queue.add("a", words("one"))
+    assert taken(queue) == "one"
+    queue.add("a", words("two"))
+    assert (queue.length("a"), taken(queue)) == (1, "")
+    queue.release("a")
+    assert (taken(queue), queue.length("a")) == ("two", 0)
 
 
 def test_a_sender_may_write_so_often_in_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import hashlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from itertools import dropwhile
 from typing import Any, Protocol, TypeVar
 
 import anyio
@@ -21,7 +22,16 @@ from nacre.agent.tool_calls import result_message
 from nacre.errors import Busy, Conflict, NacreError, Stopped
 from nacre.history.message_text import cut_middle, text_of
 from nacre.history.pairing import RECALLED, without_facts
-from nacre.history.replies import Taken, answer_before, id_of, is_final, last_words
+from nacre.history.replies import (
+    ANSWERS,
+    Taken,
+    find_reply,
+    ids_waiting,
+    is_final,
+    last_words,
+    place_of_id,
+    reply_among,
+)
 from nacre.history.window import Costs, Window, recent
 from nacre.messages import Message, Snapshot, ToolCall
 from nacre.records import AppendRecord, SetMeta, View
@@ -102,17 +112,20 @@ class LiveSession:
             self._cache_key = hashlib.sha256(uid.encode()).hexdigest()[:32]
         return self._cache_key
 
-    def answer(self, id: str = "", content: object = "") -> Message | None:
-        """The answer to the message with an id, or to the last one if it is ""; None if it has none yet."""
-        at = self.place(id)
-        if at is not None and self._messages[at].content != content:
-            raise Taken(f"another message was sent with the id {id!r}")
-        first = len(self._messages) - 1 if at is None else at
-        return next((message for message in self._messages[first:] if is_final(message)), None)
+    def has(self, id: str) -> bool:
+        """Tell whether the message with an id is among those that are kept."""
+        return place_of_id(self._messages, id) is not None
 
-    def place(self, id: str) -> int | None:
-        """The position of the message with an id among those that are kept."""
-        return next((at for at, message in enumerate(self._messages) if id and id_of(message) == id), None)
+    def reply(self, id: str = "", content: object = "") -> Message | None:
+        """The reply to the message with an id, or to the last one if it is ""; None if it has none yet."""
+        if id:
+            return reply_among(self._messages, content, id=id)
+        return next(filter(is_final, self._messages[-1:]), None)
+
+    @property
+    def waiting(self) -> list[str]:
+        """The ids of the messages since the last reply."""
+        return ids_waiting(self._messages)
 
     def window(self, tokens: int, *, summary: int, has_facts: bool = True, coming: Sequence[Message] = ()) -> Window:
         """What fits into a number of tokens, with the summary in at most `summary` tokens, once messages have come."""
@@ -130,10 +143,10 @@ class LiveSession:
             self.read()
             if not id or not self._now.n:
                 raise
-        if not id or self.place(id) is not None:
-            return self.answer(id, message.content)
+        if not id or self.has(id):
+            return self.reply(id, message.content)
         return await to_thread.run_sync(
-            self._sessions.read, self.key, lambda view: answer_before(view, message, id=id, ends=is_final)
+            self._sessions.read, self.key, lambda view: find_reply(view, message.content, id=id)
         )
 
     async def commit(self, entries: Sequence[Entry | SetMeta], *, id: str | None = None) -> int:
@@ -228,6 +241,7 @@ class Actor:
         self._turn: anyio.CancelScope | None = None
         self._unsaved_text: list[str] = []
         self._unstarted: list[ToolCall] = []
+        self._answers: list[str] = []
         self._notices: set[str] = set()
 
     @property
@@ -288,17 +302,23 @@ class Actor:
         if (earlier := await self._commit_message(request.message, system)) is not None:
             return earlier
         self._unsaved_text, self._unstarted = [], []
+        # The reply answers what waits since the message that began this turn; what came before that had an error.
+        self._answers = self._session.waiting
+        if request.message is not None:
+            first = request.message.id
+            later = list(dropwhile(lambda one: one != first, self._answers))
+            self._answers = later or ([first] if first else [])
         with anyio.CancelScope() as turn:
             self._turn = turn
             try:
-                return await run_turn(self._make_turn(request, system))
+                return self._with_answers(await run_turn(self._make_turn(request, system)))
             finally:
                 self._turn = None
         # Stopped. With what the model had said so far in the log, the turn is over.
         text = f"{''.join(self._unsaved_text).rstrip()}\n\n{STOPPED}".strip()
         # Without a result, a call that was never started would be shown as one whose outcome is unknown.
         not_run = [result_message(call, Output(text=NOT_RUN, failed=True)) for call in self._unstarted]
-        await self._session.commit([*not_run, Message(role="assistant", content=text)])
+        await self._session.commit([*not_run, self._with_answers(Message(role="assistant", content=text))])
         raise Stopped("the turn was stopped")
 
     async def _commit_message(self, message: UserMessage | None, system: str) -> Message | None:
@@ -313,9 +333,9 @@ class Actor:
         if message is None:
             if prompt:
                 await session.commit(prompt)
-            return session.answer()
-        if session.place(message.id) is not None:
-            return session.answer(message.id, message.content)
+            return session.reply()
+        if session.has(message.id):
+            return session.reply(message.id, message.content)
 
         # It is new: stored with where it came from and the facts that are recalled for it.
         text = message.content
@@ -382,8 +402,10 @@ class Actor:
         )
 
     async def _commit(self, entries: Sequence[Entry]) -> int:
-        """Store entries of the turn, and keep track of the calls that were not started."""
-        number = await self._session.commit(entries)
+        """Store entries of the turn, its reply with what it answers; keep track of the calls that were not started."""
+        number = await self._session.commit(
+            [self._with_answers(entry) if isinstance(entry, Message) else entry for entry in entries]
+        )
         for entry in entries:
             match entry:
                 case Message(role="assistant", tool_calls=calls):
@@ -397,12 +419,20 @@ class Actor:
                     pass
         return number
 
+    def _with_answers(self, message: Message) -> Message:
+        """The message; if it is the reply of the turn, with the ids of the messages that it answers."""
+        if not (self._answers and is_final(message)):
+            return message
+        return replace(message, extra={**message.extra, ANSWERS: [*self._answers]})
+
     async def _take_waiting(self) -> None:
         """Commit messages that came during the turn, so that the model sees them at its next step."""
         while self._mailbox:
-            answer, refusal = None, None
+            message, answer, refusal = self._mailbox[0].message, None, None
             try:
-                answer = await self._commit_message(self._mailbox[0].message, str(self._session.meta.get("system", "")))
+                answer = await self._commit_message(message, str(self._session.meta.get("system", "")))
+                if answer is None and message is not None and message.id and message.id not in self._answers:
+                    self._answers.append(message.id)
             except Taken as error:
                 refusal = error
             # Only now: what cannot be stored ends this turn, and is the next one's.

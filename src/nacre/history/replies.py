@@ -1,43 +1,21 @@
-"""Words that were stored before under an id, and what they were answered with, also where neither is live any more."""
+"""Find the reply to a message by the id of the message, also where neither is live any more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise, takewhile
 
 from nacre.codec import message_of
 from nacre.errors import Conflict
 from nacre.messages import Message
 from nacre.records import Record, Records
 
+ANSWERS = "answers"
+"""In `extra` of a reply: the ids of the messages that it answers, first the one that began its turn."""
+
 
 class Taken(Conflict):
-    """An id under which other words were stored, or words that were taken back before they were answered."""
-
-
-def answer_before(view: Records, words: Message, *, id: str, ends: Callable[[Message], bool]) -> Message | None:
-    """What words that were stored before under their id were answered with; None if they wait for it.
-
-    `ends` tells an answer from what leads to it. Every record is read. Raises Taken if other words were stored
-    under the id, or if these were taken back before they were answered.
-    """
-    after = _since(view, id)
-    said = (message_of(record, view) for record in after.values())
-    first = next(said, None)
-    if first is None or first.content != words.content:
-        raise Taken(f"another message was sent with the id {id!r}")
-    answer = next(filter(ends, said), None)
-    if answer is None and view.state.hd not in after:
-        raise Taken(f"the message with the id {id!r} was undone before it was answered")
-    return answer
-
-
-def last_words(view: Records) -> Message | None:
-    """The user's newest message, also where a summary covers it; None if there is none."""
-    record = view.find(view.state.hd)
-    while record is not None and (record.m is None or record.m.role != "user"):
-        record = view.find(record.p) if record.p else None
-    return message_of(record, view) if record is not None else None
+    """An id under which another message was stored, or a message that was undone before it was answered."""
 
 
 def is_final(message: Message) -> bool:
@@ -46,13 +24,67 @@ def is_final(message: Message) -> bool:
 
 
 def id_of(message: Message) -> str | None:
-    """The name that a channel or a client gave to its words; None if it gave none."""
+    """The id that a channel or a client gave to its message; None if it gave none."""
     origin = message.extra.get("origin")
     return origin.get("id") if isinstance(origin, dict) else None
 
 
-def _since(view: Records, id: str) -> dict[int, Record]:
-    """The last message that was stored under an id, and all that was ever said after it, by number."""
+def ids_answered(reply: Message) -> list[str]:
+    """The ids of the messages that a reply answers; empty if it does not say, as in an older log."""
+    ids = reply.extra.get(ANSWERS)
+    return ids if isinstance(ids, list) else []
+
+
+def ids_waiting(messages: Sequence[Message]) -> list[str]:
+    """The ids of the messages since the last reply, in their order."""
+    since = takewhile(lambda message: not is_final(message), reversed(messages))
+    return [id for id in map(id_of, since) if id][::-1]
+
+
+def place_of_id(messages: Sequence[Message], id: str) -> int | None:
+    """The position of the message with an id; None if there is none, or the id is empty."""
+    return next((at for at, message in enumerate(messages) if id and id_of(message) == id), None)
+
+
+def reply_among(
+    messages: Sequence[Message], content: object, *, id: str, ends: Callable[[Message], bool] = is_final
+) -> Message | None:
+    """Find the reply to the message with an id among messages that are in memory; None if there is none.
+
+    `ends` tells a reply from what leads to it. Raises Taken if the message with the id has another content.
+    """
+    at = place_of_id(messages, id)
+    return None if at is None else _first_reply(messages[at:], content, id, ends)
+
+
+def find_reply(
+    view: Records, content: object, *, id: str, ends: Callable[[Message], bool] = is_final
+) -> Message | None:
+    """Find the reply to the message that was stored under an id in all records of a log; None if it has none yet.
+
+    It is what names the id in `answers`, or in an older log the first reply after the message. Raises Taken as
+    `reply_among`, and if the message was undone before it was answered.
+    """
+    found = _message_and_later(view, id)
+    reply = _first_reply((message_of(record, view) for record in found.values()), content, id, ends)
+    if reply is None and view.state.hd not in found:
+        raise Taken(f"the message with the id {id!r} was undone before it was answered")
+    return reply
+
+
+def _first_reply(
+    messages: Iterable[Message], content: object, id: str, ends: Callable[[Message], bool]
+) -> Message | None:
+    """The first reply to the first of these messages."""
+    rest = iter(messages)
+    first = next(rest, None)
+    if first is None or first.content != content:
+        raise Taken(f"another message was sent with the id {id!r}")
+    return next(filter(ends, rest), None)
+
+
+def _message_and_later(view: Records, id: str) -> dict[int, Record]:
+    """The last message that was stored under an id, all that was ever said after it, and its reply, by number."""
     found: dict[int, Record] = {}
     unit = range(0)
     for record in view.all():
@@ -61,9 +93,18 @@ def _since(view: Records, id: str) -> dict[int, Record]:
             unit = range(first, first + count)
         if record.t == "msg" and record.n in unit:
             found = {record.n: record}
-        elif record.p in found:
+        elif record.p in found or (found and record.m is not None and id in ids_answered(record.m)):
+            # A reply that names the id is found also where what was between them is lost.
             found[record.n] = record
     return found
+
+
+def last_words(view: Records) -> Message | None:
+    """The user's newest message, also where a summary covers it; None if there is none."""
+    record = view.find(view.state.hd)
+    while record is not None and (record.m is None or record.m.role != "user"):
+        record = view.find(record.p) if record.p else None
+    return message_of(record, view) if record is not None else None
 
 
 def turn_starts(roles: Iterable[str]) -> list[int]:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 import anyio
 
@@ -14,7 +14,7 @@ from nacre.backoff import USUAL, Backoff
 from nacre.channels.channel import Absent, Channel, Doubtful, Gone, InboundMessage, Later, again
 from nacre.errors import ChannelError, NacreError, StoreError, describe_error
 from nacre.runtime.gateway.exchanges import Exchanges
-from nacre.runtime.gateway.inbox import Inbox, Why, name_of
+from nacre.runtime.gateway.inbox import Inbox, id_of
 from nacre.runtime.stats import Traffic
 
 logger = logging.getLogger(__name__)
@@ -29,13 +29,6 @@ _REMEMBERED = 10_000
 
 Outcome = Literal["over", "again", "later"]
 """What an attempt led to: the end of it, another attempt before all others, or one when others had their turn."""
-
-
-class Answer(NamedTuple):
-    """The answer to a message; empty if the answer goes to another message. `failed` if it is an error text."""
-
-    text: str
-    failed: bool = False
 
 
 class Delivery:
@@ -62,11 +55,11 @@ class Delivery:
         """Whether a channel is connected, and the last answer could be sent over it."""
         return self._channels[channel].is_up and channel not in self._away
 
-    async def tell(self, arrived: InboundMessage, answer: Answer) -> None:
-        """Send an answer, and close its message; a failure does not affect other messages."""
+    async def tell(self, arrived: InboundMessage, answer: str) -> None:
+        """Send an answer unless it is empty, and close its message; a failure does not affect other messages."""
         try:
-            if not answer.text:
-                await self._close(arrived, "joined")
+            if not answer:
+                await self._close(arrived)
             elif arrived.channel in self._channels:
                 await self._send(arrived, answer)
         except Exception:
@@ -75,7 +68,7 @@ class Delivery:
     async def remark(self, arrived: InboundMessage, text: str) -> None:
         """Send a notice once; if it cannot be sent now, it is dropped."""
         try:
-            await self._channels[arrived.channel].send(arrived, text, id=f"{id_of(name_of(arrived))}.slow")
+            await self._channels[arrived.channel].send(arrived, text, id=f"{id_of(arrived)}.slow")
         except ChannelError as error:
             logger.info(
                 "a notice could not be sent",
@@ -84,7 +77,7 @@ class Delivery:
         except Exception:
             logger.exception("a notice could not be sent", extra={"channel": arrived.channel})
 
-    async def _send(self, arrived: InboundMessage, answer: Answer) -> None:
+    async def _send(self, arrived: InboundMessage, answer: str) -> None:
         """Send an answer until it is taken; one that its server fails on again and again lets others go first.
 
         A recipient who cannot be reached now keeps only the answers of the same chat waiting.
@@ -95,23 +88,22 @@ class Delivery:
                 outcome: Outcome = "later"
                 while outcome == "later":
                     async with self._alone(arrived):
-                        text = text or await self._marked(arrived, answer.text)
-                        outcome = await self._tried(arrived, text, answer, case)
+                        text = text or await self._marked(arrived, answer)
+                        outcome = await self._tried(arrived, text, case)
                         while outcome == "again" and case.doubts < _MOST_DOUBTS:
                             await case.pause()
-                            outcome = await self._tried(arrived, text, answer, case)
+                            outcome = await self._tried(arrived, text, case)
                     if outcome == "later":
                         await case.pause()
             if outcome == "over":
                 return
             await case.pause()
 
-    async def _tried(self, arrived: InboundMessage, text: str, answer: Answer, case: _Case) -> Outcome:
+    async def _tried(self, arrived: InboundMessage, text: str, case: _Case) -> Outcome:
         """Send an answer, and close its words unless it is to be tried again."""
         channel = arrived.channel
-        without: Why | None = "failed" if answer.failed else None
         try:
-            await self._channels[channel].send(arrived, text, id=f"{id_of(name_of(arrived))}.answer")
+            await self._channels[channel].send(arrived, text, id=f"{id_of(arrived)}.answer")
             self._traffic.answered[channel] += 1
             self._exchanges.answer(arrived)
             self._absent.pop((channel, arrived.chat), None)
@@ -133,16 +125,14 @@ class Delivery:
             logger.warning(
                 "an answer was given up: the server accepts others but not this one", extra={"channel": channel}
             )
-            without = "failed"
         except Exception:
             # A bug of the channel: it may be one with these words alone, which must not come with every start.
             logger.exception("an answer could not be sent", extra={"channel": channel})
             case.bugs += 1
             if case.bugs < _MOST_BUGS:
                 return "again"
-            without = "failed"
         self._away.discard(channel)
-        await self._close(arrived, without)
+        await self._close(arrived)
         return "over"
 
     def _is_gone(self, arrived: InboundMessage) -> bool:
@@ -180,9 +170,9 @@ class Delivery:
         is_repeat = await patiently(lambda: self._inbox.sending(arrived), StoreError, backoff=self._backoff)
         return again(text) if is_repeat else text
 
-    async def _close(self, arrived: InboundMessage, without: Why | None) -> None:
+    async def _close(self, arrived: InboundMessage) -> None:
         """Close words; durably before anything else is sent where a repeat would be seen."""
-        closed = self._inbox.done(arrived, without=without)
+        closed = self._inbox.done(arrived)
         if closed is not None and not self._is_exact(arrived):
             # Once it is sent nothing comes between: a shutdown here would have it sent again.
             with anyio.CancelScope(shield=True):
@@ -227,10 +217,3 @@ async def patiently(act: Callable[[], Awaitable[T]], trouble: type[NacreError], 
         except trouble as error:
             logger.warning("an operation has to wait; retrying", extra={"error": describe_error(error)})
             await anyio.sleep(next(waits))
-
-
-def id_of(name: str) -> str:
-    """A name for a message that fits an idempotency key, however long the channel's own id is."""
-    from hashlib import blake2b  # noqa: PLC0415 - brings OpenSSL along
-
-    return blake2b(name.encode(), digest_size=16).hexdigest()

@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from nacre.agent.actor import UserMessage
 from nacre.agent.kernel import Kernel
-from nacre.agent.ports import Event
 from nacre.backoff import USUAL, Backoff
 from nacre.channels.channel import Channel, InboundMessage, key_of
 from nacre.errors import (
@@ -29,14 +28,14 @@ from nacre.errors import (
     describe_error,
 )
 from nacre.history.message_text import text_of
+from nacre.history.replies import ids_answered, ids_waiting, place_of_id
 from nacre.messages import Message
 from nacre.runtime.gateway.access import Manners
 from nacre.runtime.gateway.admission import Turnstile
-from nacre.runtime.gateway.delivery import CLOCK, Answer, Delivery, id_of, patiently
+from nacre.runtime.gateway.delivery import CLOCK, Delivery, patiently
 from nacre.runtime.gateway.exchanges import Exchanges
-from nacre.runtime.gateway.inbox import Inbox, name_of
-from nacre.runtime.gateway.leftovers import Leftovers
-from nacre.runtime.gateway.queue import Lines
+from nacre.runtime.gateway.inbox import Inbox, id_of
+from nacre.runtime.gateway.queue import Queue
 from nacre.runtime.gateway.rate_limit import Rates
 from nacre.runtime.gateway.typing_indicator import Typing
 from nacre.runtime.stats import Refusal, Traffic
@@ -45,7 +44,8 @@ from nacre.sessions import Sessions
 logger = logging.getLogger(__name__)
 
 _AT_ONCE = ("/help", "/start", "/status", "/stop")
-_MOST_WAITING = 64
+_MAX_WAITING = 64
+_RECENT = 256
 _FORGETTING = 3600.0
 """Seconds between two times at which the copies of answered messages are erased."""
 TOO_FAST = "You are sending messages faster than I can answer; please wait a minute. Messages until then are ignored."
@@ -95,9 +95,7 @@ class Gateway:
         self._commands = commands
         self._earlier = earlier
         self._rates, self._refusals = Rates(), Rates()
-        self._lines = Lines()
-        self._leftovers = Leftovers()
-        self._ours: dict[str, str] = {}
+        self._queue = Queue()
         self._idle = turns
         self._forgetting = forgetting
         self._backoff = backoff
@@ -114,21 +112,14 @@ class Gateway:
         """Answer what an earlier run left open, and then serve until it is to end, and what is begun has ended."""
         async with anyio.create_task_group() as receiving:
             async with anyio.create_task_group() as self._tasks:
-                self._take_up(self._inbox.read())
+                for arrived in self._inbox.read():
+                    self._begin(arrived)
                 for channel in self._channels.values():
                     receiving.start_soon(self._run, channel, name=f"channel {channel.name}")
                 receiving.start_soon(self._forget)
                 ready()
                 await self._over.wait()
             receiving.cancel_scope.cancel()
-
-    def _take_up(self, left: Sequence[InboundMessage]) -> None:
-        """Answer what an earlier run left open, unless it was for a turn whose answer was sent."""
-        for name in self._inbox.answered:
-            self._leftovers.tell(id_of(name))
-        for arrived in left:
-            self._leftovers.add(_id(arrived))
-            self._begin(arrived)
 
     def end(self) -> None:
         """Accept no more messages, and start no more turns; what waits or arrives now is left for the next start."""
@@ -183,7 +174,7 @@ class Gateway:
             self._refuse(arrived, "rate", TOO_FAST)
         elif arrived.channel != CLOCK and not self._exchanges.allow(arrived):
             self._refuse(arrived, "loop", NO_PAUSE)
-        elif self._lines.length(self._key(arrived)) >= _MOST_WAITING:
+        elif self._queue.length(self._key(arrived)) >= _MAX_WAITING:
             self._refuse(arrived, "full", TOO_MUCH)
         elif await self._kept(arrived) if manners.keeps else self._inbox.is_new(arrived):
             self.traffic.accepted[arrived.channel] += 1
@@ -204,13 +195,13 @@ class Gateway:
             self._start(self._delivery.remark, arrived, text)
 
     def _begin(self, arrived: InboundMessage) -> None:
-        """Have words answered: at once if a turn can hear them, else when it is their turn."""
+        """Have a message answered: at once if it can join a turn that runs, else when it is its turn."""
         key, kernel = self._key(arrived), self._room(arrived.channel).kernel
-        is_heard = kernel.is_at_work(key) and not self._lines.length(key) and not self._command(arrived)
-        if is_heard or _first_word(arrived) in _AT_ONCE:
-            self._start(self._served, key, arrived)
+        joins = kernel.is_at_work(key) and not self._queue.length(key) and not self._command(arrived)
+        if joins or _first_word(arrived) in _AT_ONCE:
+            self._start(self._serve, key, arrived)
             return
-        self._lines.add(key, arrived)
+        self._queue.add(key, arrived)
         if self._idle:
             self._idle -= 1
             self._start(self._work)
@@ -220,28 +211,21 @@ class Gateway:
             self._tasks.start_soon(work, *args)
 
     async def _work(self) -> None:
-        """Answer what waits; so many do that as there may be turns at once. An answer is sent by somebody else."""
+        """Answer what waits; as many do that as there may be turns at once. Delivery sends the answers."""
         try:
-            while not self._over.is_set() and (found := self._lines.take()) is not None:
+            while not self._over.is_set() and (found := self._queue.take()) is not None:
                 key, arrived = found
                 try:
-                    answer = await self._answered(key, arrived)
+                    answer = await self._answer(key, arrived, is_queued=True)
                 finally:
-                    self._lines.answered(key)
+                    self._queue.release(key)
                 self._start(self._delivery.tell, arrived, answer)
         finally:
             self._idle += 1
 
-    async def _served(self, key: str, arrived: InboundMessage) -> None:
-        await self._delivery.tell(arrived, await self._answered(key, arrived))
-
-    async def _answered(self, key: str, arrived: InboundMessage) -> Answer:
-        try:
-            return await self._answer(key, arrived)
-        except Exception:
-            # A bug with one message must not end the service of all others, nor come again with every start.
-            logger.exception("a message could not be answered", extra={"channel": arrived.channel})
-            return self._failure(arrived, BROKEN)
+    async def _serve(self, key: str, arrived: InboundMessage) -> None:
+        """Answer a message that does not wait in the queue."""
+        await self._delivery.tell(arrived, await self._answer(key, arrived))
 
     def _key(self, arrived: InboundMessage) -> str:
         own = key_of(arrived, per=self._manners(arrived.channel).per)
@@ -250,30 +234,36 @@ class Gateway:
     def _command(self, arrived: InboundMessage) -> Command | None:
         return self._commands.get(_first_word(arrived))
 
-    async def _answer(self, key: str, arrived: InboundMessage) -> Answer:
+    async def _answer(self, key: str, arrived: InboundMessage, *, is_queued: bool = False) -> str:
+        """The answer to a message; empty if it goes to an earlier message of the same turn, or to nobody."""
         room, command = self._room(arrived.channel), self._command(arrived)
-        inbound = UserMessage(key=key, content=arrived.text, id=_id(arrived), sender=arrived.sender)
         try:
             if command is not None:
-                return Answer(await self._obeyed(arrived, lambda: command(key, room)))
+                return await self._obey(arrived, lambda: command(key, room))
+            inbound = UserMessage(key=key, content=arrived.text, id=id_of(arrived), sender=arrived.sender)
             with self._typing.show(self._tasks, arrived):
-                message = await self._delivered(room.kernel, inbound)
-            return Answer("" if self._leftovers.is_told(room.sessions, key, inbound.id) else _text(message))
+                reply = await self._deliver(room.kernel, inbound, is_queued=is_queued)
+            if reply is None or self._is_shared(room.sessions, inbound, reply):
+                return ""
+            text = text_of(reply)
+            return text if text.strip() else NOTHING
         except Stopped:
-            return Answer("")
+            return ""
         except Busy:
             self.traffic.refused[arrived.channel, "full"] += 1
-            return Answer(TOO_MUCH)
+            return TOO_MUCH
         except NacreError as error:
             logger.warning("a turn failed", extra={"session": key, "error": describe_error(error)})
             is_owner = self._manners(arrived.channel).is_owner(arrived.sender)
-            return self._failure(arrived, _reason(error, is_owner=is_owner))
+            self.traffic.failed[arrived.channel] += 1
+            return _reason(error, is_owner=is_owner)
+        except Exception:
+            # A bug with one message must not end the service of all others, nor come again with every start.
+            logger.exception("a message could not be answered", extra={"channel": arrived.channel})
+            self.traffic.failed[arrived.channel] += 1
+            return BROKEN
 
-    def _failure(self, arrived: InboundMessage, text: str) -> Answer:
-        self.traffic.failed[arrived.channel] += 1
-        return Answer(text, failed=True)
-
-    async def _obeyed(self, arrived: InboundMessage, command: Callable[[], Awaitable[str]]) -> str:
+    async def _obey(self, arrived: InboundMessage, command: Callable[[], Awaitable[str]]) -> str:
         """What a command led to; once that is noted, it is not carried out again after a restart."""
         text = self._inbox.result(arrived)
         if text is None:
@@ -281,37 +271,29 @@ class Gateway:
             await self._inbox.led_to(arrived, text)
         return text
 
-    async def _delivered(self, kernel: Kernel, inbound: UserMessage) -> Message | None:
-        """The answer to words, also where they join a turn of somebody who is elsewhere; None if that is one of ours.
+    async def _deliver(self, kernel: Kernel, inbound: UserMessage, *, is_queued: bool) -> Message | None:
+        """The reply to a message; None if it joined the turn of a message from the queue, which gets the reply.
 
-        While another process is at a turn of their session they wait.
+        While another process is at a turn of their session it waits. Where it joined a turn that began elsewhere,
+        such as on the web, it is delivered again until that turn has its reply.
         """
-        key, id = inbound.key, inbound.id
+        while True:
+            reply = await patiently(partial(kernel.deliver, inbound), SessionBusy, backoff=self._backoff)
+            if reply is not None or (not is_queued and self._queue.is_taken(inbound.key)):
+                return reply
 
-        def speaks(_: Event) -> None:
-            self._ours[key] = id
-
-        try:
-            while True:
-                deliver = partial(kernel.deliver, inbound, emit=speaks)
-                answer = await patiently(deliver, SessionBusy, backoff=self._backoff)
-                if answer is not None or key in self._ours:
-                    return answer
-        finally:
-            if self._ours.get(key) == id:
-                del self._ours[key]
+    def _is_shared(self, sessions: Sessions, inbound: UserMessage, reply: Message) -> bool:
+        """Tell whether a reply goes to an earlier message: the first one of ours that it answers gets it."""
+        ids = ids_answered(reply)
+        if not ids:
+            # An older log does not say so; what came since the reply before had the same one.
+            messages = sessions.get_history(inbound.key, last=_RECENT)
+            ids = ids_waiting(messages[: (place_of_id(messages, inbound.id) or 0) + 1])
+        return inbound.id in ids and self._inbox.knows(ids[: ids.index(inbound.id)])
 
 
 def _first_word(arrived: InboundMessage) -> str:
     return arrived.text.split(maxsplit=1)[0].lower() if arrived.text.strip() else ""
-
-
-def _text(answer: Message | None) -> str:
-    if answer is None:
-        # They came in the middle of a turn, and its answer is theirs too.
-        return ""
-    text = text_of(answer)
-    return text if text.strip() else NOTHING
 
 
 def _reason(error: NacreError, *, is_owner: bool) -> str:
@@ -320,7 +302,3 @@ def _reason(error: NacreError, *, is_owner: bool) -> str:
         first, *_ = str(error).splitlines() or [type(error).__name__]
         return f"I cannot answer now: {first}"
     return SILENT if isinstance(error, ProviderError) else BROKEN
-
-
-def _id(arrived: InboundMessage) -> str:
-    return id_of(name_of(arrived))

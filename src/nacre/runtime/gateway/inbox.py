@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Sequence
-from itertools import islice
-from typing import Any, Literal, get_args
+from collections.abc import Awaitable, Collection, Sequence
+from itertools import chain, islice
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -23,9 +23,6 @@ KEYS = ("nacre:inbox", "nacre:inbox:2")
 _ARRIVED, _DONE, _SENDING, _ANSWERED, _ANEW = "x.arrived", "x.done", "x.sending", "x.answered", "x.anew"
 _MAX_RECORDS = 5_000
 _MAX_CARRIED = 2_500
-
-Why = Literal["failed", "joined"]
-"""Why words are closed without an answer of their own: there is none, or whoever began their turn gets it."""
 
 
 class Inbox:
@@ -45,7 +42,7 @@ class Inbox:
         self._unkept: dict[str, None] = {}
         self._begun: set[str] = set()
         self._results: dict[str, str] = {}
-        self._unanswered: set[str] = set()
+        self._without_reply: set[str] = set()
         self._young, self._old = KEYS
         self._count = 0
         self._turns = 0
@@ -68,10 +65,10 @@ class Inbox:
         self._count = len(logs[self._young])
         return list(self._open.values())
 
-    @property
-    def answered(self) -> list[str]:
-        """The names of known messages that are not open and had their own answer."""
-        return [name for name in self._known if name not in self._open and name not in self._unanswered]
+    def knows(self, ids: Collection[str]) -> bool:
+        """Tell whether one of these ids is that of a message that came before, open or closed with a reply."""
+        names = (name for name in chain(self._known, self._unkept) if name not in self._without_reply)
+        return bool(ids) and any(_hash(name) in ids for name in names)
 
     def is_new(self, arrived: InboundMessage) -> bool:
         """Tell whether a message is new, and remember its name; the message itself is not stored."""
@@ -119,20 +116,15 @@ class Inbox:
             self._begun.add(name)
         return False
 
-    def done(self, arrived: InboundMessage, *, without: Why | None = None) -> Awaitable[int] | None:
-        """Mark a message as answered; await the result for durability.
-
-        Those that came after words `without` an answer in the same turn still wait for it.
-        """
+    def done(self, arrived: InboundMessage) -> Awaitable[int] | None:
+        """Mark a message as answered; await the result for durability."""
         name = name_of(arrived)
         if self._open.pop(name, None) is None:
             return None
         self._begun.discard(name)
         self._results.pop(name, None)
         self._remember(name)
-        if without is not None:
-            self._unanswered.add(name)
-        return self._noted(_ANSWERED, _closing(name, without))
+        return self._noted(_ANSWERED, {"of": name})
 
     async def forget(self) -> None:
         """Erase the text of every message that was answered; that it was stays known."""
@@ -156,8 +148,9 @@ class Inbox:
         elif entry.kind == _SENDING:
             self._begun.add(entry.data["of"])
         elif entry.kind == _ANSWERED:
-            if any(entry.data.get(why) for why in get_args(Why)):
-                self._unanswered.add(entry.data["of"])
+            if entry.data.get("failed") or entry.data.get("joined"):
+                # Written by older versions, whose replies do not say what they answer.
+                self._without_reply.add(entry.data["of"])
             self._remember(entry.data["of"])
             self._open.pop(entry.data["of"], None)
             self._begun.discard(entry.data["of"])
@@ -165,7 +158,7 @@ class Inbox:
 
     def _remember(self, name: str) -> None:
         """Know words again."""
-        self._unanswered -= _remembered(self._known, name, 2 * self._max_records)
+        _remembered(self._known, name, 2 * self._max_records)
 
     async def _turn(self) -> bool:
         """Write everything that is open to the younger log again, and begin the older one anew as the younger.
@@ -182,10 +175,7 @@ class Inbox:
             carried += [AppendRecord(_SENDING, {"of": name}) for name in self._begun]
             most = min(self._max_records, _MAX_CARRIED)
             closed = [name for name in self._known if name not in self._open][-most:]
-            carried += [
-                AppendRecord(_ANSWERED, _closing(name, "failed" if name in self._unanswered else None))
-                for name in closed
-            ]
+            carried += [AppendRecord(_ANSWERED, {"of": name}) for name in closed]
             await self._sessions.submit(self._young, carried)
             await anyio.to_thread.run_sync(self._sessions.delete, self._old)
             self._old, self._young, self._count = self._young, self._old, 0
@@ -216,21 +206,15 @@ def forget_answered(sessions: Sessions) -> bool:
     return True
 
 
-def _closing(name: str, without: Why | None) -> dict[str, Any]:
-    return {"of": name, **({without: True} if without is not None else {})}
-
-
-def _remembered(names: dict[str, None], name: str, most: int) -> set[str]:
-    """Put a name behind all others, and return those that are too many.
+def _remembered(names: dict[str, None], name: str, limit: int) -> None:
+    """Put a name after all others, and drop the oldest of too many.
 
     What a channel may still repeat is only the last of it, which its own position tells.
     """
     names.pop(name, None)
     names[name] = None
-    oldest = set(islice(names, max(0, len(names) - most)))
-    for one in oldest:
+    for one in [*islice(names, max(0, len(names) - limit))]:
         del names[one]
-    return oldest
 
 
 def _turns(log: Sequence[Entry]) -> int:
@@ -242,3 +226,14 @@ def _turns(log: Sequence[Entry]) -> int:
 def name_of(arrived: InboundMessage) -> str:
     """The unique name of a message."""
     return msgspec.json.encode((arrived.channel, arrived.account, arrived.chat, arrived.id)).decode()
+
+
+def id_of(arrived: InboundMessage) -> str:
+    """The id of a message in its session: its name in a form that fits an idempotency key, however long that is."""
+    return _hash(name_of(arrived))
+
+
+def _hash(name: str) -> str:
+    from hashlib import blake2b  # noqa: PLC0415 - brings OpenSSL along
+
+    return blake2b(name.encode(), digest_size=16).hexdigest()

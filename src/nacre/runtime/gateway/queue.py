@@ -1,4 +1,4 @@
-"""Queues of messages that wait for an answer: in order within a session, round-robin between sessions."""
+"""The queue of messages that wait for an answer: in order within a session, round robin between sessions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import deque
 from nacre.channels.channel import InboundMessage
 
 
-class Lines:
-    """A line per session; of each only the first is taken, and the next when that one was answered."""
+class Queue:
+    """Of each session only the first message is taken, and the next one when the session was released."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[InboundMessage]] = {}
@@ -38,7 +38,11 @@ class Lines:
         self._taken.add(key)
         return key, arrived
 
-    def answered(self, key: str) -> None:
+    def is_taken(self, key: str) -> bool:
+        """Tell whether a message of a session was taken and its session not released yet."""
+        return key in self._taken
+
+    def release(self, key: str) -> None:
         """Release a session: its next message goes after those of other sessions."""
         self._taken.discard(key)
         if key in self._waiting:

@@ -23,7 +23,7 @@ from nacre.agent.ports import Context, Emit, Entry, Event, Notice, Provider, Rep
 from nacre.errors import Conflict, InvalidAnswer
 from nacre.history.message_text import text_of
 from nacre.history.pairing import paired
-from nacre.history.replies import answer_before, is_final
+from nacre.history.replies import find_reply, is_final
 from nacre.history.window import Window, window
 from nacre.messages import Message, Snapshot
 from nacre.records import AppendRecord
@@ -276,7 +276,7 @@ async def _store_new(app: App, asked: Asked, now: Snapshot, new: Sequence[Messag
     else:
         if not asked.id or number > now.n:
             return None
-    known = partial(answer_before, words=words, id=asked.id, ends=lambda one: one.role == "assistant")
+    known = partial(find_reply, content=words.content, id=asked.id, ends=lambda one: one.role == "assistant")
     return await to_thread.run_sync(app.sessions.read, asked.key, known)
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from itertools import dropwhile
 from typing import Any
 
 from starlette.datastructures import Headers
 
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Ask, Emit
-from nacre.errors import Conflict
 from nacre.history.message_text import text_of
-from nacre.history.replies import id_of, is_final
+from nacre.history.replies import id_of, is_final, reply_among
 from nacre.messages import Message, Snapshot
 from nacre.runtime import App
 from nacre.sessions import Sessions
@@ -71,12 +69,8 @@ def answer_to(now: Snapshot, *, id: str, content: Any, has_tools: bool = False) 
 
     To a client with tools of its own a call is an answer, too. Raises Conflict if other words came under the same id.
     """
-    if not id:
-        return None
-    since = list(dropwhile(lambda one: id_of(one) != id, now.messages))
-    if since and since[0].content != content:
-        raise Conflict(f"another message was sent with the id {id!r}")
-    return next((one for one in since if is_final(one) or (has_tools and one.role == "assistant")), None)
+    ends = (lambda one: one.role == "assistant") if has_tools else is_final
+    return reply_among(now.messages, content, id=id, ends=ends)
 
 
 def answer_known(now: Snapshot, sent: Sequence[Message], *, is_retry: bool, has_tools: bool = False) -> Message | None:
