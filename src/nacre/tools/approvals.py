@@ -117,21 +117,24 @@ class Approvals:
 
     async def __call__(self, tool: Tool, call: ToolCall) -> str:
         """Decide about a call: "" if it may run, else why not, for the model and for a person."""
-        name = tool.spec.name
-        match self.verdict(tool, call):
-            case "allow":
-                self._begin_use(call)
-                return ""
-            case "deny" if self._is_read_only(tool):
-                return f"{name} was not run: this conversation is read-only. Do without it."
-            case "deny":
-                return f"{name} was not run: a rule of the configuration denies it. Do without it."
-            case "ask":
-                return await self._ask_person(tool, call, name)
+        verdict = self.verdict(tool, call)
+        if verdict == "deny":
+            why = (
+                "this conversation is read-only"
+                if self._is_read_only(tool)
+                else "a rule of the configuration denies it"
+            )
+            return f"{tool.spec.name} was not run: {why}. Do without it."
+        refusal = await self._ask_person(tool, call) if verdict == "ask" else ""
+        # A skill is in use from its loading on.
+        skill = str(_arguments(call).get("name", ""))
+        if not refusal and call.name == _SKILL and skill in self._grounds.skills and skill not in self._in_use:
+            self._in_use.append(skill)
+        return refusal
 
-    async def _ask_person(self, tool: Tool, call: ToolCall, name: str) -> str:
+    async def _ask_person(self, tool: Tool, call: ToolCall) -> str:
         """Ask the person who is there."""
-        grounds, arguments = self._grounds, _arguments(call)
+        grounds, name, arguments = self._grounds, tool.spec.name, _arguments(call)
         # Some calls have to be asked about each time: "always" is not offered then.
         by_rule = self._judge.verdict(name, arguments)
         must_ask = self._is_protected(call) or _is_question(call) or by_rule == "ask"
@@ -173,14 +176,8 @@ class Approvals:
                 else:
                     self._remembered |= _parse_readable(always)
         if answer in {"yes", "always"}:
-            self._begin_use(call)
             return ""
         return f"{name} was not run: the user said no. Ask what they want instead, or do without it."
-
-    def _begin_use(self, call: ToolCall) -> None:
-        skill = str(_arguments(call).get("name", ""))
-        if call.name == _SKILL and skill in self._grounds.skills and skill not in self._in_use:
-            self._in_use.append(skill)
 
     def _is_read_only(self, tool: Tool) -> bool:
         return self._grounds.mode == "read-only" and tool.effect != "read"

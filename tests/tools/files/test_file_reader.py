@@ -86,6 +86,7 @@ def test_a_huge_file_is_read_in_little_memory(read: Tool, tmp_path: Path) -> Non
     [
         ({"path": "none"}, "does not exist: list_files shows"),
         ({"path": "sub"}, "is a directory"),
+        ({"path": "."}, r"'\.' is a directory"),
         ({"path": "a", "offset": 9}, "has 1 lines, so there is none at offset 9"),
         ({"path": "a", "offset": 0}, "1 or more"),
         ({"path": "a/b"}, "not a directory"),

@@ -32,14 +32,6 @@ _PROTECTED_FILES = frozenset({"agents.md", "claude.md"})
 _PROTECTED_FOLDERS = frozenset({".nacre", ".agents", ".claude", ".git"})
 
 
-class Spot(Struct, frozen=True, kw_only=True):
-    """Where a path leads: a name in an open directory; `shown` is the path as the model may say it."""
-
-    directory: int
-    name: str
-    shown: str
-
-
 class Entry(Struct, frozen=True, kw_only=True):
     """A name in a directory; `target` is where a link points."""
 
@@ -80,11 +72,11 @@ class Workspace:
 
     def read(self, path: str) -> int:
         """Open a regular file for reading; gives its descriptor. Raises ToolError."""
-        with self._reach(path) as spot:
-            fd = _open_at(spot.name, _READ, spot.directory, spot.shown)
+        with self._walk_to(path) as walk:
+            fd = _open_at(walk.name, _READ, walk.here, walk.shown)
             try:
-                _refuse_irregular(os.fstat(fd), spot.shown)
-                self.refuse(self._place(spot), os.fstat(fd), spot.shown, writing=False)
+                _refuse_irregular(os.fstat(fd), walk.shown)
+                self.refuse(self._place(walk), os.fstat(fd), walk.shown, writing=False)
             except BaseException:
                 os.close(fd)
                 raise
@@ -95,18 +87,18 @@ class Workspace:
 
         With `expected` it is refused if the file is no longer the one that had this status.
         """
-        with self._reach(path, writing=True) as spot:
-            before = self._status(spot)
+        with self._walk_to(path, writing=True) as walk:
+            before = self._status(walk)
             if before is not None:
-                _refuse_irregular(before, spot.shown)
+                _refuse_irregular(before, walk.shown)
                 if not before.st_mode & _WRITABLE:
-                    raise ToolError(f"{spot.shown!r} is read-only: change its mode first")
+                    raise ToolError(f"{walk.shown!r} is read-only: change its mode first")
             if expected is not None and not _is_same(before, expected):
-                raise ToolError(f"{spot.shown!r} was changed meanwhile by someone else: read it again")
+                raise ToolError(f"{walk.shown!r} was changed meanwhile by someone else: read it again")
             # The new bytes come in its place by a rename, with the owner and mode it had, but never a set-id bit.
             temporary = f".nacre-{secrets.token_hex(8)}.tmp"
             try:
-                fd = os.open(temporary, _CREATE, 0o666, dir_fd=spot.directory)
+                fd = os.open(temporary, _CREATE, 0o666, dir_fd=walk.here)
                 try:
                     with os.fdopen(fd, "wb") as file:
                         file.write(data)
@@ -117,24 +109,24 @@ class Workspace:
                             # What a model writes must not run with the rights of the file's owner.
                             os.fchmod(fd, stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
                         os.fsync(fd)
-                    os.rename(temporary, spot.name, src_dir_fd=spot.directory, dst_dir_fd=spot.directory)
+                    os.rename(temporary, walk.name, src_dir_fd=walk.here, dst_dir_fd=walk.here)
                 except BaseException:
                     with suppress(OSError):
-                        os.unlink(temporary, dir_fd=spot.directory)
+                        os.unlink(temporary, dir_fd=walk.here)
                     raise
             except OSError as error:
-                raise ToolError(f"{spot.shown!r} was not written: {error.strerror}") from error
+                raise ToolError(f"{walk.shown!r} was not written: {error.strerror}") from error
             return before is None
 
     def remove(self, path: str, *, expected: os.stat_result) -> None:
         """Remove a file, if it is still the one that had this status; raises ToolError."""
-        with self._reach(path, writing=True) as spot:
-            if not _is_same(self._status(spot), expected):
-                raise ToolError(f"{spot.shown!r} was changed meanwhile by someone else: it is left as it is")
+        with self._walk_to(path, writing=True) as walk:
+            if not _is_same(self._status(walk), expected):
+                raise ToolError(f"{walk.shown!r} was changed meanwhile by someone else: it is left as it is")
             try:
-                os.unlink(spot.name, dir_fd=spot.directory)
+                os.unlink(walk.name, dir_fd=walk.here)
             except OSError as error:
-                raise ToolError(f"{spot.shown!r} was not removed: {error.strerror}") from error
+                raise ToolError(f"{walk.shown!r} was not removed: {error.strerror}") from error
 
     def entries(self, path: str, *, limit: int) -> tuple[str, list[Entry]]:
         """A directory's path from the root ("" for the root), and what it has, sorted, without what is hidden."""
@@ -142,13 +134,14 @@ class Workspace:
         secret = self._identities(self._hidden)
         with self._walk_to(path) as walk:
             walk.enter_last()
+            shown = "" if walk.shown == "." else walk.shown
             fd = _open_at(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, walk.here, path)
             try:
                 with os.scandir(fd) as names:
                     for item in names:
                         with suppress(OSError):
                             status = item.stat(follow_symlinks=False)
-                            place = os.path.join(self.root, walk.shown, item.name)
+                            place = os.path.join(self.root, shown, item.name)
                             if (status.st_dev, status.st_ino) not in secret and not _is_within(place, self._hidden):
                                 target = os.readlink(item.name, dir_fd=fd) if item.is_symlink() else ""
                                 entry = Entry(name=item.name, mode=status.st_mode, size=status.st_size, target=target)
@@ -157,14 +150,9 @@ class Workspace:
                             break
             finally:
                 os.close(fd)
-            return walk.shown, sorted(found, key=lambda entry: entry.name)
+            return shown, sorted(found, key=lambda entry: entry.name)
 
     # ---- walking
-
-    @contextmanager
-    def _reach(self, path: str, *, writing: bool = False) -> Iterator[Spot]:
-        with self._walk_to(path, writing=writing) as walk:
-            yield Spot(directory=walk.here, name=walk.last or ".", shown=walk.shown or ".")
 
     @contextmanager
     def _walk_to(self, path: str, *, writing: bool = False) -> Iterator[_Walk]:
@@ -206,8 +194,8 @@ class Workspace:
         real = [os.path.realpath(path) for path in paths]
         return tuple(path for path in real if not _is_within(self.root, [path]))
 
-    def _place(self, spot: Spot) -> str:
-        return os.path.normpath(os.path.join(self.root, spot.shown))
+    def _place(self, walk: _Walk) -> str:
+        return os.path.normpath(os.path.join(self.root, walk.shown))
 
     def _identities(self, paths: Iterable[str]) -> set[tuple[int, int]]:
         """The inodes of paths, so that hard links and bind mounts are known for what they are."""
@@ -220,13 +208,13 @@ class Workspace:
 
     # ---- files
 
-    def _status(self, spot: Spot) -> os.stat_result | None:
+    def _status(self, walk: _Walk) -> os.stat_result | None:
         """What is there now, if anything."""
         try:
-            status = os.stat(spot.name, dir_fd=spot.directory, follow_symlinks=False)
+            status = os.stat(walk.name, dir_fd=walk.here, follow_symlinks=False)
         except FileNotFoundError:
             status = None
-        self.refuse(self._place(spot), status, spot.shown, writing=True)
+        self.refuse(self._place(walk), status, walk.shown, writing=True)
         return status
 
 
@@ -252,8 +240,14 @@ class _Walk:
         return self._fds[-1]
 
     @property
+    def name(self) -> str:
+        """The last component, in the directory that is open."""
+        return self.last or "."
+
+    @property
     def shown(self) -> str:
-        return "/".join([*self._names, *([self.last] if self.last else [])])
+        """The path from the root as the model may say it."""
+        return "/".join([*self._names, *([self.last] if self.last else [])]) or "."
 
     def go(self) -> None:
         """Walk to the directory of the last component; a link in its place is followed too."""

@@ -231,15 +231,13 @@ class _Page(HTMLParser):
             self._begin_in_code(tag, attributes)
             return False
         if tag in _BLOCKS:
-            self.lines.end_line(1 if tag in _CLOSE_LINES or (self._lists and tag in _IN_ITEMS) else 2)
+            self._end_line(tag)
         mark = f"{_HEADINGS[tag]} " if tag in _HEADINGS else ""
         if tag == "li":
-            number = self._lists[-1] if self._lists else None
-            mark = "- "
+            mark, number = "- ", self._lists[-1] if self._lists else None
             if number is not None:
                 number = _whole(attributes.get("value", ""), number)
-                self._lists[-1] = number + 1
-                mark = f"{number}. "
+                self._lists[-1], mark = number + 1, f"{number}. "
         if mark:
             self.lines.begin_item(mark)
         elif tag in _LISTS:
@@ -250,6 +248,9 @@ class _Page(HTMLParser):
         elif look.is_seen:
             self._begin_words(tag, attributes)
         return bool(mark)
+
+    def _end_line(self, tag: str) -> None:
+        self.lines.end_line(1 if tag in _CLOSE_LINES or (self._lists and tag in _IN_ITEMS) else 2)
 
     def _begin_in_code(self, tag: str, attributes: Attributes) -> None:
         code = self._code or []
@@ -302,7 +303,7 @@ class _Page(HTMLParser):
         if has_item:
             self.lines.end_item()
         if tag in _BLOCKS:
-            self.lines.end_line(1 if tag in _CLOSE_LINES or (self._lists and tag in _IN_ITEMS) else 2)
+            self._end_line(tag)
 
     def _write(self, text: str) -> None:
         """Write words, whose blanks count once."""
