@@ -98,19 +98,14 @@ def _be_first(words: dict[str, Any]) -> NoReturn:
         order += piece
     if not order:
         os._exit(0)
-    status = _run([bytes.fromhex(word) for word in json.loads(order)], words["environment"])
-    os.write(words["news"], b'{"exit-code": %d}' % status)
-    os._exit(status)
-
-
-def _run(command: list[bytes], environment: dict[str, str]) -> int:
-    """Run the command without copying ourselves first, and reap all processes until it is over; gives its status."""
-    running = None
+    # Run the command without copying ourselves first, and reap all processes until it is over.
+    command = [bytes.fromhex(word) for word in json.loads(order)]
+    running, status = None, _COULD_NOT_START
     try:
         running = os.posix_spawnp(
             command[0],
             command,
-            environment,
+            words["environment"],
             file_actions=[(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)],
             setsid=True,
             setsigdef=[signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ],
@@ -119,11 +114,12 @@ def _run(command: list[bytes], environment: dict[str, str]) -> int:
         os.write(2, command[0] + f": {error.strerror}\n".encode())
     os.closerange(0, 3)
     while running is not None:
-        process, status = os.wait()
+        process, ended = os.wait()
         if process == running:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else 128 - code
-    return _COULD_NOT_START
+            code = os.waitstatus_to_exitcode(ended)
+            running, status = None, code if code >= 0 else 128 - code
+    os.write(words["news"], b'{"exit-code": %d}' % status)
+    os._exit(status)
 
 
 # ---- what can be seen

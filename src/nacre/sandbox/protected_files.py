@@ -89,7 +89,8 @@ class Guarded:
             # Also when the caller has gone away: what the command left is there.
             for name in sorted(_list_guarded(self._workspace)[1] - before.keys()):
                 # A folder that the command made is not guarded: it may be a clone, and it is not trusted.
-                if _owner_folder(name) in folders and not _name_in_owner(name).startswith(f"{_GIT}/worktrees/"):
+                folder, own_name = _split_owner(name)
+                if folder in folders and not own_name.startswith(f"{_GIT}/worktrees/"):
                     before[name] = {}
             for name, tree in before.items():
                 notes += self._put_back(name, tree)
@@ -98,7 +99,7 @@ class Guarded:
     def _put_back(self, name: str, before: _Tree | None) -> Iterator[str]:
         """Put aside what the command made or changed, and restore what was there; says what was done."""
         path = self._workspace / name
-        if before is None or (_name_in_owner(name) == _GIT and path.is_dir() and not path.is_symlink()):
+        if before is None or (_split_owner(name)[1] == _GIT and path.is_dir() and not path.is_symlink()):
             return
         if name not in GUARDED and name != _GIT and not path.parent.is_dir():
             return  # The folder or worktree was removed with everything in it.
@@ -174,15 +175,11 @@ def _worktree_files(workspace: Path, prefix: str) -> Iterator[str]:
     yield from (f"{place}/{name}/{file}" for name in names for file in _WORKTREE)
 
 
-def _owner_folder(name: str) -> str:
-    """The folder that a protected path belongs to: the one with `.git`, or the one that the file is in."""
+def _split_owner(name: str) -> tuple[str, str]:
+    """The folder that a protected path belongs to, which is the one with `.git` or with the file; and the rest."""
     parts = name.split("/")
-    return "/".join(parts[: parts.index(_GIT)] if _GIT in parts else parts[:-1])
-
-
-def _name_in_owner(name: str) -> str:
-    """A protected path without the folder that it belongs to."""
-    return name.removeprefix(f"{_owner_folder(name)}/")
+    at = parts.index(_GIT) if _GIT in parts else len(parts) - 1
+    return "/".join(parts[:at]), "/".join(parts[at:])
 
 
 def _has_second_name(path: Path) -> bool:
@@ -232,7 +229,7 @@ def _read_tree(path: Path) -> _Tree | None:
 
 def _is_plain(name: str, tree: _Tree) -> bool:
     """Tell whether this is what `git init` writes by itself: settings of no consequence, and samples of hooks."""
-    own_name = _name_in_owner(name)
+    own_name = _split_owner(name)[1]
     if own_name == ".git/config":
         kind, _, content = tree.get(".", ("other", 0, b""))
         return kind == "file" and _PLAIN_CONFIG.match(content.decode("utf-8", "replace")) is not None

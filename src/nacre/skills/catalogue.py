@@ -151,12 +151,22 @@ class Catalogue:
         skill = self._skills.get(name)
         if skill is None:
             raise ToolError(f"there is no skill {name!r}: there are {', '.join(self._skills) or 'none'}")
-        if not file:
-            return _instructions(skill)
-        text = _read_file(skill, file)
-        if not self._is_current(skill.folder):
-            raise ToolError(f"the files of the skill {name!r} were changed since they were accepted: ask the user")
-        return text
+        if file:
+            text = _read_file(skill, file)
+            if not self._is_current(skill.folder):
+                raise ToolError(f"the files of the skill {name!r} were changed since they were accepted: ask the user")
+            return text
+        listed, is_all = resources(skill)
+        rows = [f"  {escape(one, quote=False)}" for one in listed] + ([] if is_all else [f"  [{_MORE}]"])
+        # The real folder: a link on the way to it leads nowhere in a sandbox.
+        lines = [
+            f'<skill_content name="{escape(skill.name)}" folder="{escape(str(skill.folder.resolve()))}">',
+            *([f"It needs: {skill.compatibility}", ""] if skill.compatibility else []),
+            skill.body,
+            *(["", "<skill_files>", *rows, "</skill_files>"] if rows else []),
+            "</skill_content>",
+        ]
+        return "\n".join(lines)
 
 
 def resources(skill: Skill) -> tuple[list[str], bool]:
@@ -180,21 +190,6 @@ def resources(skill: Skill) -> tuple[list[str], bool]:
                     found.append(name)
     is_all = not waiting and looked_at < _MAX_ENTRIES and len(found) <= _MAX_FILES
     return sorted(found[:_MAX_FILES]), is_all
-
-
-def _instructions(skill: Skill) -> str:
-    listed, is_all = resources(skill)
-    rows = [f"  {escape(name, quote=False)}" for name in listed] + ([] if is_all else [f"  [{_MORE}]"])
-    files = ["", "<skill_files>", *rows, "</skill_files>"] if rows else []
-    # The real folder: a link on the way to it leads nowhere in a sandbox.
-    lines = [
-        f'<skill_content name="{escape(skill.name)}" folder="{escape(str(skill.folder.resolve()))}">',
-        *([f"It needs: {skill.compatibility}", ""] if skill.compatibility else []),
-        skill.body,
-        *files,
-        "</skill_content>",
-    ]
-    return "\n".join(lines)
 
 
 def _read_file(skill: Skill, file: str) -> str:

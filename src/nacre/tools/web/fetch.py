@@ -92,14 +92,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     bytes: int = 2_000_000
 
 
-class Web:
+def web_tool(*, allow: Iterable[str] = (), limits: Limits | None = None) -> Function:
     """The tool that fetches; `allow` has networks and hosts that may be fetched from though they are not public."""
+    gate, bounds = Gate(tuple(allow)), limits or Limits()
 
-    def __init__(self, *, allow: Iterable[str] = (), limits: Limits | None = None) -> None:
-        self._gate = Gate(tuple(allow))
-        self._limits = limits or Limits()
-
-    async def web_fetch(self, url: str, scene: Scene) -> Output:
+    async def web_fetch(url: str, scene: Scene) -> Output:
         """Fetch a web page or a text file and give its text; pages come as Markdown with their links.
 
         Args:
@@ -109,78 +106,77 @@ class Web:
 
         try:
             # Without the environment's proxies: through one, nobody could know what is connected to.
-            async with httpx2.AsyncClient(trust_env=False, timeout=self._limits.seconds) as client:
+            async with httpx2.AsyncClient(trust_env=False, timeout=bounds.seconds) as client:
                 at = _parse(url)
                 # Every address on the way is checked, and every other host asked about.
                 for _ in range(_MAX_REDIRECTS + 1):
                     # The time limit is the server's; a person who is asked may take longer.
-                    with fail_after(self._limits.seconds):
-                        found = await self._ask_server(client, at)
+                    with fail_after(bounds.seconds):
+                        found = await _ask_server(client, at, gate, max_bytes=bounds.bytes)
                     if isinstance(found, Output):
                         return found
                     before, at = at, _parse(str(at.join(found)))
                     if _origin(at) != _origin(before) and (refusal := await scene.permit({"url": str(at)})):
                         raise ToolError(f"{before} redirects to {at}: {refusal}")
         except TimeoutError as error:
-            raise ToolError(f"{url!r} did not answer within {self._limits.seconds:g} s") from error
+            raise ToolError(f"{url!r} did not answer within {bounds.seconds:g} s") from error
         raise ToolError(f"{url!r} redirects more than {_MAX_REDIRECTS} times")
 
-    async def _ask_server(self, client: AsyncClient, url: URL) -> Output | str:
-        """Ask one server: what it answered, as the model is shown it, or where it sends us."""
-        import httpx2  # noqa: PLC0415 - loaded by the caller
+    return Function(web_fetch, effect="read")
 
-        addresses = await self._gate.addresses(url.host, url.port or _PORTS[url.scheme])
-        failure: Exception | None = None
-        for address in addresses[:_MAX_ADDRESSES]:
-            request = client.build_request(
-                "GET",
-                url.copy_with(host=address, fragment=None),
-                headers={**_HEADERS, "host": url.netloc.decode("ascii")},
-                # The certificate must be the host's, though its address is what is connected to.
-                extensions={"sni_hostname": url.host},
-            )
+
+async def _ask_server(client: AsyncClient, url: URL, gate: Gate, *, max_bytes: int) -> Output | str:
+    """Ask one server: what it answered, as the model is shown it, or where it sends us."""
+    import httpx2  # noqa: PLC0415 - loaded by the caller
+
+    addresses = await gate.addresses(url.host, url.port or _PORTS[url.scheme])
+    failure: Exception | None = None
+    for address in addresses[:_MAX_ADDRESSES]:
+        request = client.build_request(
+            "GET",
+            url.copy_with(host=address, fragment=None),
+            headers={**_HEADERS, "host": url.netloc.decode("ascii")},
+            # The certificate must be the host's, though its address is what is connected to.
+            extensions={"sni_hostname": url.host},
+        )
+        try:
+            response = await client.send(request, stream=True)
             try:
-                response = await client.send(request, stream=True)
-                try:
-                    return await self._read_answer(response, url)
-                finally:
-                    await response.aclose()
-            except httpx2.ConnectError as error:
-                failure = error
-            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-                raise ToolError(f"{str(url)!r} could not be fetched: {_reason(error)}") from error
-        raise ToolError(f"{url.host!r} could not be connected to: {_reason(failure)}") from failure
-
-    async def _read_answer(self, response: Response, url: URL) -> Output | str:
-        # 1. Look once more, at the address that is really connected.
-        stream = response.extensions.get("network_stream")
-        peer = stream.get_extra_info("server_addr") if stream is not None else None
-        if peer:
-            self._gate.check(ip_address(str(peer[0]).partition("%")[0]), url.host)
-        if response.status_code in _REDIRECTS and "location" in response.headers:
-            return str(response.headers["location"])
-
-        # 2. The bytes, unpacked, as far as they are wanted.
-        encoding = response.headers.get("content-encoding", "identity").strip().lower()
-        if encoding not in {"identity", "", "gzip", "x-gzip", "deflate"}:
-            raise ToolError(f"the server compressed its answer as {encoding!r}, which was not requested")
-        unpacker = None if encoding in {"identity", ""} else zlib.decompressobj(wbits=47)
-        data, limit = bytearray(), self._limits.bytes
-        async for chunk in response.aiter_raw():
-            # With a bound, so that a small answer cannot become a large one.
-            try:
-                data += chunk if unpacker is None else unpacker.decompress(chunk, limit + 1 - len(data))
-            except zlib.error as error:
-                raise ToolError(f"the server's answer cannot be decompressed: {error}") from error
-            if len(data) > limit:
-                break
-        render = partial(_render, str(url), response, bytes(data[:limit]), is_cut=len(data) > limit)
-        return await to_thread.run_sync(render, abandon_on_cancel=True)
+                return await _read_answer(response, url, gate, limit=max_bytes)
+            finally:
+                await response.aclose()
+        except httpx2.ConnectError as error:
+            failure = error
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise ToolError(f"{str(url)!r} could not be fetched: {_reason(error)}") from error
+    raise ToolError(f"{url.host!r} could not be connected to: {_reason(failure)}") from failure
 
 
-def web_tool(*, allow: Iterable[str] = (), limits: Limits | None = None) -> Function:
-    """The tool that fetches from the web."""
-    return Function(Web(allow=allow, limits=limits).web_fetch, effect="read")
+async def _read_answer(response: Response, url: URL, gate: Gate, *, limit: int) -> Output | str:
+    # 1. Look once more, at the address that is really connected.
+    stream = response.extensions.get("network_stream")
+    peer = stream.get_extra_info("server_addr") if stream is not None else None
+    if peer:
+        gate.check(ip_address(str(peer[0]).partition("%")[0]), url.host)
+    if response.status_code in _REDIRECTS and "location" in response.headers:
+        return str(response.headers["location"])
+
+    # 2. The bytes, unpacked, as far as they are wanted.
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"identity", "", "gzip", "x-gzip", "deflate"}:
+        raise ToolError(f"the server compressed its answer as {encoding!r}, which was not requested")
+    unpacker = None if encoding in {"identity", ""} else zlib.decompressobj(wbits=47)
+    data = bytearray()
+    async for chunk in response.aiter_raw():
+        # With a bound, so that a small answer cannot become a large one.
+        try:
+            data += chunk if unpacker is None else unpacker.decompress(chunk, limit + 1 - len(data))
+        except zlib.error as error:
+            raise ToolError(f"the server's answer cannot be decompressed: {error}") from error
+        if len(data) > limit:
+            break
+    render = partial(_render, str(url), response, bytes(data[:limit]), is_cut=len(data) > limit)
+    return await to_thread.run_sync(render, abandon_on_cancel=True)
 
 
 def _origin(url: URL) -> tuple[str, int | None]:
