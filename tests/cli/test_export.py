@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nacre.cli.commands.export import write
+from nacre.cli.commands.transfer import write
 from nacre.cli.failures import PARTIAL, Failure
 from nacre.storage.format import unseal
 from tests.cli.conftest import Nacre

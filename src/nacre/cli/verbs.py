@@ -62,7 +62,9 @@ NESTED = {"serve tokens": "tokens of the HTTP interface for other people and pro
 """Verbs of a verb that also works alone."""
 MODULES = {
     "__complete": "complete",
-    "archive": "archive:archive",
+    "archive": "session_changes:archive",
+    "compact": "housekeeping",
+    "export": "transfer",
     "move-folder": "move_folder",
     "pin": "labels:pin",
     "rename": "labels:rename",
@@ -71,9 +73,10 @@ MODULES = {
     "serve tokens": "serve_tokens",
     "tag": "labels:tag",
     "trash": "trash:trash",
-    "unarchive": "archive:unarchive",
+    "unarchive": "session_changes:unarchive",
     "unpin": "labels:unpin",
     "untag": "labels:untag",
+    "verify": "damage",
 }
 """Where a verb is, if its module has another name; after a colon, which of several in it."""
 

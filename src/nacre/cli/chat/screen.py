@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nacre.agent.ports import Approval, Change
 from nacre.cli.chat.resume import describe_origin, make_look, open_session, pick_other
-from nacre.cli.commands.export import write
+from nacre.cli.commands.transfer import write
 from nacre.cli.commands.show import live_view
 from nacre.cli.failures import Failure
 from nacre.cli.one_line import clean, short_path

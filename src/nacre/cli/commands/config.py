@@ -242,7 +242,7 @@ def _template() -> str:
 
 
 def _check(args: Namespace, out: Out) -> int:
-    from nacre.cli.commands.checking import code_of, print_checks, settings_checks  # noqa: PLC0415 - only to check
+    from nacre.cli.commands.diagnostics import code_of, print_checks, settings_checks  # noqa: PLC0415 - only to check
 
     found = print_checks(settings_checks(args, out), out)
     code = code_of(found)

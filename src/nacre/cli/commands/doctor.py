@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from urllib.parse import quote
 
-from nacre.cli.commands.checking import Check, print_checks, settings_checks
+from nacre.cli.commands.diagnostics import Check, print_checks, settings_checks
 from nacre.cli.commands.du import MEANINGS
 from nacre.cli.failures import FAILED, OK, Failure
 from nacre.cli.one_line import several, size

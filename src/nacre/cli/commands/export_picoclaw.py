@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from nacre.cli.commands.export import refuse_existing, write
+from nacre.cli.commands.transfer import refuse_existing, write
 from nacre.cli.failures import Failure
 from nacre.cli.many import Done, each, keys_of
 from nacre.cli.one_line import several

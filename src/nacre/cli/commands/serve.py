@@ -131,10 +131,10 @@ def _command(args: Namespace) -> list[str]:
 
 def _check(args: Namespace, out: Out) -> int:
     """Say whether a daemon could start; returns the exit code."""
-    from nacre.cli.commands import checking, serve_check  # noqa: PLC0415 - only to check
+    from nacre.cli.commands import diagnostics, serve_check  # noqa: PLC0415 - only to check
 
-    found = checking.print_checks(serve_check.serve_checks(args, out), out)
-    code = checking.code_of(found)
+    found = diagnostics.print_checks(serve_check.serve_checks(args, out), out)
+    code = diagnostics.code_of(found)
     if out.json:
         out.document({"schema_version": 1, "ok": code == OK, "checks": [check._asdict() for check in found]})
     return code

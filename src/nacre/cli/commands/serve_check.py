@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from nacre import config
 from nacre.cli import running_daemon
-from nacre.cli.commands.checking import Check, settings_checks
+from nacre.cli.commands.diagnostics import Check, settings_checks
 from nacre.cli.commands.serve import TOKEN_HINT, VARIABLE, needs_token, prefix_of
 from nacre.cli.one_line import several
 from nacre.cli.output import Out
