@@ -17,8 +17,8 @@ from nacre.cli.chat.repl import Repl
 from nacre.cli.chat.resume import title_of
 from nacre.cli.chat.screen import Screen
 from nacre.cli.chat.slash_commands import COMMANDS, Command
-from nacre.cli.flags import Flags
 from nacre.cli.output import Out
+from nacre.cli.verbs import Flags
 from nacre.providers.scripted import Scripted
 from tests.channels.agents import running
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nacre import opening
-from nacre.cli import flags
+from nacre.cli import verbs
 from nacre.cli.one_line import width
 from nacre.index import warm
 from tests.cli.conftest import Nacre
@@ -180,7 +180,7 @@ def test_the_default_store_is_the_librarys(nacre: Nacre, monkeypatch: pytest.Mon
     for home, data in (("here", "there"), ("", "there"), ("", "")):
         monkeypatch.setenv("NACRE_HOME", home)
         monkeypatch.setenv("XDG_DATA_HOME", data)
-        assert flags.default_place() == opening.default_place()
+        assert verbs.default_place() == opening.default_place()
 
 
 def test_one_long_key_does_not_take_the_room_of_all_titles(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nacre.cli.pager import paged
+from nacre.cli.output import paged
 from tests.cli.conftest import Nacre
 
 

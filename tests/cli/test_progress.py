@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from nacre.cli.progress import Progress
-from nacre.cli.times import lasting
+from nacre.cli.progress import Progress, lasting
 
 
 class Terminal(io.StringIO):

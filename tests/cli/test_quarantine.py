@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nacre.cli.commands.complete import completions
+from nacre.cli.commands.completion import completions
 from tests.cli.conftest import Nacre, Terminal
 from tests.paths import log_of
 

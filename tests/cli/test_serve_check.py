@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nacre.cli import running_daemon
+from nacre.cli.commands import serve_check
 from tests.cli.daemons import PROGRAM, TOKEN, Models, configure, daemon, environment
 
 Checks = dict[str, tuple[str, str]]
@@ -103,11 +103,11 @@ def mute() -> Iterator[int]:
 
 
 def test_one_that_says_nothing_is_not_waited_for_for_ever(mute: int) -> None:
-    assert running_daemon.ask(("127.0.0.1", mute), "", patience=0.1) is None
+    assert serve_check.ask(("127.0.0.1", mute), "", timeout=0.1) is None
 
 
 def test_a_process_listens_where_its_sockets_are(mute: int) -> None:
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as other:
-        found = running_daemon.listens_at(os.getpid())
+        found = serve_check.listens_at(os.getpid())
         assert {("127.0.0.1", mute), ("::1", other.getsockname()[1])} <= set(found)
-    assert running_daemon.listens_at(-1) == []
+    assert serve_check.listens_at(-1) == []

@@ -10,8 +10,8 @@ from typing import NamedTuple, NoReturn, Protocol
 
 from nacre.cli import verbs
 from nacre.cli.failures import OK, Failure
-from nacre.cli.flags import HELP, NAMES, Flags
 from nacre.cli.output import Out
+from nacre.cli.verbs import HELP, NAMES, Flags
 
 
 class Verb(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from nacre.cli import verbs
 from nacre.cli.failures import FAILED, INTERRUPTED, OK, PIPE_CLOSED, Failure, failure_of, internal_failure
-from nacre.cli.flags import NAMES, Flags
+from nacre.cli.verbs import NAMES, Flags
 
 Dispatch = Callable[[Flags, list[str]], int]
 """Run a command line without its global options; returns the exit code."""

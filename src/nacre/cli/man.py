@@ -9,8 +9,8 @@ from pathlib import Path
 
 from nacre import __version__
 from nacre.cli import verbs
-from nacre.cli.flags import HELP
 from nacre.cli.loading import Verb, load, parser_of
+from nacre.cli.verbs import HELP
 
 EXIT_CODES = (
     (0, "success; search: at least one result"),

@@ -1,10 +1,12 @@
-"""Words of people and programs on one line of a terminal, and in JSON."""
+"""Texts, counts and times on one line of a terminal, and in JSON."""
 
 from __future__ import annotations
 
 import os
 import re
+from datetime import UTC, datetime, timedelta
 
+from nacre.cli.failures import Failure
 from nacre.render.text import clip as cut
 from nacre.render.text import cuts, pad, size, visible, width
 
@@ -14,6 +16,8 @@ _BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 # What JSON lets stand in a string and a terminal would obey: DEL, C1, separators, directions, tags.
 _HOSTILE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
 _LAST_UNIT = 0xFFFF
+_SPAN = re.compile(r"(\d{1,6})\s*(s|min|h|d|w|y)\Z")
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 
 
 def clean(text: str, *, lines: bool = False) -> str:
@@ -28,7 +32,15 @@ def clean(text: str, *, lines: bool = False) -> str:
 
 def clean_json(text: str) -> str:
     """Escape, in JSON text, what JSON itself lets stand and a terminal would obey."""
-    return text if text.isascii() and "\x7f" not in text else _HOSTILE.sub(_escaped, text)
+
+    def escape(found: re.Match[str]) -> str:
+        point = ord(found[0])
+        if point <= _LAST_UNIT:
+            return f"\\u{point:04x}"
+        point -= _LAST_UNIT + 1
+        return f"\\u{0xD800 + (point >> 10):04x}\\u{0xDC00 + (point & 0x3FF):04x}"
+
+    return text if text.isascii() and "\x7f" not in text else _HOSTILE.sub(escape, text)
 
 
 def wrap(text: str, columns: int) -> list[str]:
@@ -55,11 +67,11 @@ def is_utf8(text: str) -> bool:
     return True
 
 
-def short_path(path: str, most: int = 30) -> str:
-    """A path with ~ for the home directory; the end of it, if it is longer than `most` characters."""
+def short_path(path: str, limit: int = 30) -> str:
+    """A path with ~ for the home directory; the end of it, if it is longer than `limit` characters."""
     home = os.path.expanduser("~")
     short = clean(f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path)
-    return short if len(short) <= most else f"…{short[1 - most :]}"
+    return short if len(short) <= limit else f"…{short[1 - limit :]}"
 
 
 def several(count: int, one: str, many: str = "") -> str:
@@ -67,9 +79,14 @@ def several(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    point = ord(found[0])
-    if point <= _LAST_UNIT:
-        return f"\\u{point:04x}"
-    point -= _LAST_UNIT + 1
-    return f"\\u{0xD800 + (point >> 10):04x}\\u{0xDC00 + (point & 0x3FF):04x}"
+def rfc3339(moment: datetime) -> str:
+    """A moment in UTC with milliseconds."""
+    return f"{moment.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
+
+
+def span(text: str) -> timedelta:
+    """Read a span of time such as `30d`, `12h` or `2w`."""
+    found = _SPAN.match(text.strip())
+    if found is None:
+        raise Failure("usage", f"{text!r} is not a duration", hint="write it as 45min, 12h, 30d, 2w or 1y")
+    return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])

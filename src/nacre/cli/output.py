@@ -6,16 +6,15 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import IO, TYPE_CHECKING, Any
 
 from nacre import config as settings
-from nacre.cli.failures import Failure
-from nacre.cli.flags import Flags
-from nacre.cli.one_line import clean, clean_json, cut, pad, short_path, width
+from nacre.cli.failures import OK, Failure
+from nacre.cli.one_line import clean, clean_json, cut, pad, rfc3339, short_path, width
 from nacre.cli.progress import Progress
-from nacre.cli.times import rfc3339
+from nacre.cli.verbs import Flags
 from nacre.errors import ConfigError
 from nacre.render.text import ago
 from nacre.render.theme import choose_theme, sgr_for
@@ -95,6 +94,14 @@ class Out:
         self.document(value)
         self._stream.flush()
 
+    def receipt(self, document: Mapping[str, Any], text: str) -> int:
+        """Say what was done, as a JSON document or as lines for people; returns the exit code."""
+        if self.json:
+            self.document({"ok": True, **document})
+        else:
+            self.say(text)
+        return OK
+
     def listing(
         self, items: Iterable[Any], *, total: int | None = None, cursor: str | None = None, has_more: bool = False
     ) -> None:
@@ -156,8 +163,6 @@ class Out:
         if not self.is_terminal or self.json or self._flags.no_pager or os.environ.get("TERM") == "dumb":
             yield
             return
-        from nacre.cli.pager import paged  # noqa: PLC0415 - only on a terminal
-
         before = self._stream
         with paged(before) as stream:
             self._stream = stream
@@ -203,6 +208,35 @@ class Out:
 
     def _styled(self, code: str, text: str) -> str:
         return f"\x1b[{sgr_for(self.theme, code)}m{text}\x1b[0m" if self.color else text
+
+
+@contextmanager
+def paged(otherwise: IO[str]) -> Iterator[IO[str]]:
+    """Where to print so that the pager shows it; the stream that is given if there is no pager."""
+    import subprocess  # noqa: PLC0415 - only on a terminal
+
+    command = settings.value_of("cli.pager") or os.environ.get("PAGER", "")
+    if not command and any(os.access(os.path.join(folder, "less"), os.X_OK) for folder in os.get_exec_path()):
+        command = "less -FRX"
+    if command in {"", "cat"}:
+        yield otherwise
+        return
+    otherwise.flush()
+    environment = {"LESS": "FRX", "LV": "-c", **os.environ}
+    # The user's own words, run as the shell would run them: PAGER may hold arguments.
+    process = subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, text=True, encoding="utf-8", env=environment)  # noqa: S602
+    assert process.stdin is not None  # noqa: S101 - a pipe was asked for
+    try:
+        # Who leaves the pager early has seen enough.
+        with suppress(BrokenPipeError):
+            yield process.stdin
+    finally:
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        # Until the pager is left, Ctrl-C is its own affair.
+        while process.returncode is None:
+            with suppress(KeyboardInterrupt):
+                process.wait()
 
 
 def report(error: Failure, flags: Flags) -> None:

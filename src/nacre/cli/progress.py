@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import Self
 
 from nacre.cli.one_line import cut, size
-from nacre.cli.times import lasting
 
-_PATIENCE = 0.5
+_DELAY = 0.5
 _REDRAW = 0.1
 _LINE_EVERY = 10.0
+_MINUTES_FROM, _HOURS_FROM = 100, 6000
 
 
 class Progress:
@@ -29,7 +29,7 @@ class Progress:
         self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self._done = 0
         self._began = time.monotonic()
-        self._next = self._began + (_PATIENCE if self._is_terminal else _LINE_EVERY)
+        self._next = self._began + (_DELAY if self._is_terminal else _LINE_EVERY)
         self._drawn = False
 
     def __enter__(self) -> Self:
@@ -46,25 +46,20 @@ class Progress:
         self._done += step
         now = time.monotonic()
         if self._is_shown and now >= self._next:
-            self._draw(now - self._began)
+            self._drawn = True
             self._next = now + (_REDRAW if self._is_terminal else _LINE_EVERY)
-
-    def _draw(self, seconds: float) -> None:
-        self._drawn = True
-        line = self.line(seconds)
-        sys.stderr.write(f"\r{cut(line, _columns() - 1)}\x1b[K" if self._is_terminal else f"{line}\n")
-        sys.stderr.flush()
+            line = self.line(now - self._began)
+            sys.stderr.write(f"\r{cut(line, _columns() - 1)}\x1b[K" if self._is_terminal else f"{line}\n")
+            sys.stderr.flush()
 
     def line(self, seconds: float) -> str:
         """What is shown after some seconds: how much, how fast, how long still."""
         rate = self._done / seconds if seconds > 0 else 0.0
-        parts = [f"{self._what} {self._amount(self._done)}{self._of_total()}", f"{self._amount(int(rate))}/s"]
+        of_total = f" of {self._amount(self.total)}" if self.total else ""
+        parts = [f"{self._what} {self._amount(self._done)}{of_total}", f"{self._amount(int(rate))}/s"]
         if self.total and rate > 0:
             parts.append(f"{lasting(max(0, self.total - self._done) / rate)} left")
         return ", ".join(parts)
-
-    def _of_total(self) -> str:
-        return f" of {self._amount(self.total)}" if self.total else ""
 
     def _amount(self, count: int) -> str:
         return size(count) if self._unit == "bytes" else f"{count:,} {self._unit}"
@@ -77,3 +72,10 @@ def _columns() -> int:
         return os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:
         return 80
+
+
+def lasting(seconds: float) -> str:
+    """A span of time for people, in the largest unit that says enough."""
+    if seconds < _MINUTES_FROM:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < _HOURS_FROM else f"{seconds / 3600:.1f} h"

@@ -12,9 +12,8 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from nacre.cli import rows
-from nacre.cli.commands.background import talks
 from nacre.cli.failures import Failure
+from nacre.cli.store_choice import is_active, recall_rows
 from nacre.errors import InvalidKey
 from nacre.history import alias_table
 from nacre.keys import is_internal
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from nacre.messages import SessionInfo
     from nacre.sessions import Sessions
 
+_SCHEDULE = "schedule:"
 _SHORTEST = 4
 _MOST_CANDIDATES = 20
 _LAST = re.compile(r"@last(?:~(\d{1,6}))?\Z")
@@ -61,6 +61,15 @@ def refuse_internal(key: str, *, allowed: bool) -> None:
     if is_internal(key) and not allowed:
         hint = "add --internal if you mean it; reading it needs no flag"
         raise Failure("usage", f"session {key!r} belongs to nacre and is protected against changes", hint=hint)
+
+
+def changeable(sessions: Sessions, key: str, *, internal: bool) -> str:
+    """The key of a session whose meta may be changed; raises Failure for an archived one, which would begin again."""
+    refuse_internal(key, allowed=internal)
+    if not is_active(sessions, key):
+        hint = "`nacre sessions unarchive` makes it active again"
+        raise Failure("conflict", f"session {key!r} is archived and cannot be changed", hint=hint)
+    return key
 
 
 def find(sessions: Sessions, ref: str) -> Target:
@@ -130,6 +139,25 @@ def missing(sessions: Sessions, key: str) -> Failure:
     return Failure("not_found", f"there is no session {key!r}", hint="`nacre sessions list --all` shows all sessions")
 
 
+def talks(sessions: Sessions, *, folder: str | None = None) -> Iterator[SessionInfo]:
+    """The active sessions in which a person talks, newest first, all or those of a folder and below it.
+
+    Those of schedules and of delegated tasks are skipped. No more are read than are taken.
+    """
+    cursor: str | None = None
+    while True:
+        page = sessions.page(folder=folder, cursor=cursor)
+        for info in page.items:
+            # By its meta a session works for another; people may choose keys that look like that.
+            parent = info.meta.get("parent")
+            is_delegate = isinstance(parent, str) and info.key.startswith(f"{parent}/")
+            if not is_delegate and not info.key.startswith(_SCHEDULE):
+                yield info
+        if page.cursor is None:
+            return
+        cursor = page.cursor
+
+
 # ---- references that name at most one session
 
 
@@ -162,7 +190,7 @@ def _newest(sessions: Sessions, back: int) -> str:
 
 
 def _row(sessions: Sessions, row: int) -> str:
-    keys = rows.recall(sessions.location)
+    keys = recall_rows(sessions.location)
     if not 1 <= row <= len(keys):
         what = f"the last list had {len(keys)} rows" if keys else "this store has not been listed yet"
         raise Failure("not_found", f"there is no row {row}: {what}", hint="`nacre sessions list` numbers the sessions")

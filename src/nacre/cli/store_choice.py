@@ -1,4 +1,4 @@
-"""The store that a command works on."""
+"""The store that a command works on, and the rows of its last list, so that `@3` can name one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import os
 import stat
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from nacre.cli.failures import Failure
-from nacre.cli.flags import MAIN, default_place
 from nacre.cli.one_line import clean
+from nacre.cli.verbs import MAIN, default_place
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
+
+# Between the store's path and the keys of its last list: neither has it within.
+_BETWEEN = "\0"
 
 
 def root_of(args: Namespace) -> str:
@@ -87,12 +92,31 @@ def is_active(sessions: Sessions, key: str) -> bool:
     return sessions.status(key) == "active"
 
 
-def changeable(sessions: Sessions, key: str, *, internal: bool) -> str:
-    """The key of a session whose meta may be changed; raises Failure for an archived one, which would begin anew."""
-    from nacre.cli.refs import refuse_internal  # noqa: PLC0415 - whoever has sessions has it loaded
+def remember_rows(store: str, keys: Sequence[str]) -> None:
+    """Keep the rows of a list; where the cache cannot be written, `@3` will just not work."""
+    path = _rows_path(store)
+    scratch = f"{path}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(_BETWEEN.join((store, *keys)).encode("utf-8", "surrogateescape"))
+        os.replace(scratch, path)
+    except OSError:
+        return
 
-    refuse_internal(key, allowed=internal)
-    if not is_active(sessions, key):
-        hint = "`nacre sessions unarchive` makes it active again"
-        raise Failure("conflict", f"session {key!r} is archived and cannot be changed", hint=hint)
-    return key
+
+def recall_rows(store: str) -> list[str]:
+    """The keys of the last list of a store, in order; none if there was no such list."""
+    try:
+        with open(_rows_path(store), "rb") as file:
+            listed, *keys = file.read().decode("utf-8", "surrogateescape").split(_BETWEEN)
+    except OSError:
+        return []
+    return keys if listed == store else []
+
+
+def _rows_path(store: str) -> str:
+    """One file per store, so that a list of another does not take the rows away; two may share a file, seldom."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(cache, "nacre", f"rows-{crc32(os.fsencode(store)):08x}")

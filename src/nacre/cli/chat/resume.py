@@ -16,13 +16,12 @@ from nacre import config
 from nacre.channels.channel import channel_of
 from nacre.cli.chat.plain_input import asker
 from nacre.cli.chat.reader import Bell, Candidate, Look, Theme
-from nacre.cli.commands.background import talks
 from nacre.cli.failures import Failure
-from nacre.cli.flags import default_place
 from nacre.cli.one_line import clean, cut
 from nacre.cli.output import Out
-from nacre.cli.refs import Choice, choose, find, refuse_internal
+from nacre.cli.refs import Choice, choose, find, refuse_internal, talks
 from nacre.cli.store_choice import is_active, opened
+from nacre.cli.verbs import default_place
 from nacre.errors import StoreError
 from nacre.history.message_text import first_text
 from nacre.sessions import Sessions

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from nacre.agent.ports import Approval, Change
 from nacre.cli.chat.resume import describe_origin, make_look, open_session, pick_other
-from nacre.cli.commands.transfer import write
 from nacre.cli.commands.show import live_view
+from nacre.cli.commands.transfer import write
 from nacre.cli.failures import Failure
 from nacre.cli.one_line import clean, short_path
 from nacre.cli.output import Out
-from nacre.cli.rows import remember
+from nacre.cli.store_choice import remember_rows
 from nacre.errors import NacreError
 from nacre.messages import SessionInfo, Stored
 from nacre.render import terminal
@@ -73,7 +73,7 @@ class Screen:
 
     def session_rows(self, infos: Sequence[SessionInfo]) -> list[str]:
         """Sessions as rows, numbered so that @3 names one."""
-        remember(self._app.sessions.location, [info.key for info in infos])
+        remember_rows(self._app.sessions.location, [info.key for info in infos])
         cells = []
         for n, info in enumerate(infos, 1):
             cwd = self._app.sessions.get_meta(info.key).get("cwd")

@@ -12,7 +12,7 @@ from contextlib import closing
 from urllib.parse import quote
 
 from nacre.cli.commands.diagnostics import Check, print_checks, settings_checks
-from nacre.cli.commands.du import MEANINGS
+from nacre.cli.commands.housekeeping import MEANINGS
 from nacre.cli.failures import FAILED, OK, Failure
 from nacre.cli.one_line import several, size
 from nacre.cli.output import Out

@@ -12,13 +12,12 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nacre.cli import rows, table
+from nacre.cli import table
 from nacre.cli.failures import OK, Failure
-from nacre.cli.one_line import chop, clean, several, short_path, size
+from nacre.cli.one_line import chop, clean, rfc3339, several, short_path, size
 from nacre.cli.output import Out
-from nacre.cli.store_choice import emptied_logs, opened, root_of
+from nacre.cli.store_choice import emptied_logs, opened, remember_rows, root_of
 from nacre.cli.table import Column
-from nacre.cli.times import rfc3339
 from nacre.keys import is_internal
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def _run(args: Namespace, out: Out) -> int:
     location = root_of(args)
     page = _warm(location, args) or _read(args)
     aside = _quarantined(args, location)
-    rows.remember(location, [info.key for info in page.infos])
+    remember_rows(location, [info.key for info in page.infos])
     _print(out, page, args, aside)
     _report(out, {key: aside[key] for key in aside if key.startswith(args.prefix)})
     _report_emptied(out, location, page.active)

@@ -6,12 +6,14 @@ import logging
 import os
 import secrets
 import signal
+import socket
 import sys
+import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from nacre.cli import systemd
+from nacre.cli.commands.serve_tokens import LOOPBACK, TOKEN_HINT, VARIABLE, needs_token
 from nacre.cli.failures import OK, Failure, alone
 from nacre.cli.output import Out
 from nacre.cli.store_choice import root_of
@@ -36,13 +38,41 @@ EXAMPLES = (
 
 logger = logging.getLogger(__name__)
 
-VARIABLE = "NACRE_SERVE_TOKEN"
-TOKEN_HINT = f"set {VARIABLE} to a long random text, and give it to your users"
-_LOOPBACK = ("127.0.0.1", "::1", "[::1]", "localhost")
 _ENDING = (signal.SIGINT, signal.SIGTERM)
-_LONGEST_END = 9.5
-"""Seconds after which a daemon that was told to end is gone, whatever hangs."""
-_MOST_FILES = 8192
+_MAX_SHUTDOWN = 9.5
+"""Seconds after which a daemon that was asked to end is gone, whatever hangs."""
+_MAX_FILES = 8192
+_UNIT = """\
+# nacre serve --unit > ~/.config/systemd/user/nacre.service
+# systemctl --user daemon-reload && systemctl --user enable --now nacre
+[Unit]
+Description=nacre, an agent with durable sessions
+
+[Service]
+Type=notify
+NotifyAccess=main
+EnvironmentFile=-%E/nacre/serve.env
+ExecStart={command}
+ExecReload=/bin/kill -HUP $MAINPID
+Restart=on-failure
+RestartSec=2
+# Turns have 8 seconds to finish; those that are cut off are resumed at the next start.
+TimeoutStopSec=15
+KillMode=mixed
+UMask=0077
+
+# The sandbox for programs that tools run needs user and mount namespaces, and a /proc that nothing is mounted over:
+# RestrictNamespaces, ProtectProc, ProtectKernelTunables and system call filters would break it.
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=default.target
+"""
 
 
 def add(parser: ArgumentParser) -> None:
@@ -75,16 +105,17 @@ def run(args: Namespace, out: Out) -> int:
     if not is_prefix(args.prefix or ""):
         raise Failure("usage", f"--prefix is {PREFIX}, not {args.prefix!r}")
     if args.unit:
-        out.write(systemd.unit(_command(args)))
+        out.write(_UNIT.format(command=" ".join(map(_quote, _command(args)))))
         return OK
     if args.check:
-        return _check(args, out)
-    token = os.environ.get(VARIABLE, "")
+        from nacre.cli.commands.serve_check import print_serve_checks  # noqa: PLC0415 - only to check
+
+        return print_serve_checks(args, out)
     if needs_token(args):
         raise Failure("usage", f"a daemon on {args.host} needs a token of your choice", hint=TOKEN_HINT)
-    from nacre.runtime.daemon_log import logged, secrets_in  # noqa: PLC0415 - the same
+    from nacre.runtime.daemon_log import logged, secrets_in  # noqa: PLC0415 - only for a daemon
 
-    token = token or secrets.token_urlsafe(24)
+    token = os.environ.get(VARIABLE) or secrets.token_urlsafe(24)
     args.log_format = args.log_format or ("text" if sys.stderr.isatty() else "json")
     hidden = [token, *secrets_in(os.environ)]
     _allow_files()
@@ -94,28 +125,6 @@ def run(args: Namespace, out: Out) -> int:
         except BaseExceptionGroup as group:
             raise alone(group) from group
     return OK
-
-
-def _allow_files() -> None:
-    """Let this process have more files open than most systems let one have unasked: every connection is one."""
-    import resource  # noqa: PLC0415 - only for a daemon
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def needs_token(args: Namespace) -> bool:
-    """Whether a token is required and missing: on any address but loopback."""
-    return not os.environ.get(VARIABLE) and args.host not in _LOOPBACK
-
-
-def prefix_of(args: Namespace) -> str:
-    """The path below which a proxy has the daemon; raises ConfigError if the configuration is not valid."""
-    from nacre.config import load  # noqa: PLC0415 - only for a daemon
-
-    return load().text("serve.prefix") if args.prefix is None else str(args.prefix)
 
 
 def _command(args: Namespace) -> list[str]:
@@ -129,15 +138,20 @@ def _command(args: Namespace) -> list[str]:
     return [sys.executable, "-P", "-m", "nacre.cli", "serve", *words]
 
 
-def _check(args: Namespace, out: Out) -> int:
-    """Say whether a daemon could start; returns the exit code."""
-    from nacre.cli.commands import diagnostics, serve_check  # noqa: PLC0415 - only to check
+def _quote(word: str) -> str:
+    """A word, quoted for a systemd unit."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"' if any(char.isspace() or char in "\"'\\;" for char in word) or not word else escaped
 
-    found = diagnostics.print_checks(serve_check.serve_checks(args, out), out)
-    code = diagnostics.code_of(found)
-    if out.json:
-        out.document({"schema_version": 1, "ok": code == OK, "checks": [check._asdict() for check in found]})
-    return code
+
+def _allow_files() -> None:
+    """Let this process have more files open than most systems let one have by default: every connection is one."""
+    import resource  # noqa: PLC0415 - only for a daemon
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(_MAX_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _say(args: Namespace, out: Out, text: str) -> None:
@@ -150,28 +164,31 @@ def _say(args: Namespace, out: Out, text: str) -> None:
 
 async def _serve(args: Namespace, out: Out, token: str) -> None:
     """Serve until a signal comes; then everything is closed in order: channels, turns, models, stores."""
-    import anyio  # noqa: PLC0415
+    import anyio  # noqa: PLC0415 - only for a daemon
 
-    from nacre.config import MAIN, load  # noqa: PLC0415
-    from nacre.runtime.access_tokens import Tokens  # noqa: PLC0415
-    from nacre.runtime.agents import Agents  # noqa: PLC0415
-    from nacre.runtime.retention import keep  # noqa: PLC0415
-    from nacre.web.server import application, check_prefix, listening, serve  # noqa: PLC0415
+    from nacre.config import MAIN, load  # noqa: PLC0415 - the same
+    from nacre.runtime.access_tokens import Tokens  # noqa: PLC0415 - the same
+    from nacre.runtime.agents import Agents  # noqa: PLC0415 - the same
+    from nacre.runtime.retention import keep  # noqa: PLC0415 - the same
+    from nacre.web.server import application, check_prefix, listening, serve  # noqa: PLC0415 - the same
 
-    prefix = prefix_of(args)
+    def say_notes(app: App) -> None:
+        for note in app.notes:
+            _say(args, out, note if app.name == MAIN else f"{app.name}: {note}")
+
+    prefix = load().text("serve.prefix") if args.prefix is None else str(args.prefix)
     check_prefix(prefix)
-    # Until it is up there is nothing to read anew, and that is no reason to end.
+    # Until it is up there is nothing to read again, and that is no reason to end.
     signal.signal(signal.SIGHUP, lambda *_: None)
     for one in listening(args.host, args.port):
-        # Words are not begun to be answered by a daemon that then has no place to listen.
+        # A daemon that has no place to listen must not begin to answer messages.
         one.close()
-    async with Agents(store=args.store, model=args.model, told=lambda app: _tell_notes(args, out, app)) as agents:
+    async with Agents(store=args.store, model=args.model, told=say_notes) as agents:
         await agents.start(load())
-        hosts = [args.host, *_LOOPBACK, *args.name]
         web = application(
             agents.apps[MAIN],
             token=token,
-            hosts=hosts,
+            hosts=[args.host, *LOOPBACK, *args.name],
             agents=agents.apps,
             gateways=agents.gateways,
             missing=agents.missing,
@@ -180,22 +197,33 @@ async def _serve(args: Namespace, out: Out, token: str) -> None:
             settings=lambda: agents.settings,
         )
         async with anyio.create_task_group() as ending, anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: serve(web, host=args.host, port=args.port, ready=_told(args, out, token, prefix)))
+            ready = partial(_report_ready, args, out, token, prefix)
+            tasks.start_soon(lambda: serve(web, host=args.host, port=args.port, ready=ready))
             tasks.start_soon(keep, agents.apps)
-            await _until_told(agents, tasks)
+            await _wait_for_end(agents, tasks)
             _say(args, out, "shutting down")
             ending.start_soon(agents.end)
             tasks.cancel_scope.cancel()
 
 
-def _tell_notes(args: Namespace, out: Out, app: App) -> None:
-    for note in app.notes:
-        _say(args, out, note if app.name == "main" else f"{app.name}: {note}")
+def _report_ready(args: Namespace, out: Out, token: str, prefix: str, port: int) -> None:
+    _notify("READY=1")
+    url = f"http://{f'[{args.host}]' if ':' in args.host else args.host}:{port}{prefix}/"
+    if out.json:
+        # The program that started it waits for this line, the last for a long time.
+        out.line({"ok": True, "url": url, "port": port, "pid": os.getpid()})
+    elif os.environ.get(VARIABLE):
+        _say(args, out, f"serving on {url} with the token in {VARIABLE}; Ctrl-C stops it")
+    elif args.log_format == "text":
+        # The address is alone on its line, so that it can be selected whole.
+        out.note(f"serving; Ctrl-C stops it. Log in at\n{url}login#token={token}")
+    else:
+        logger.warning("serving; the token is not logged", extra={"port": port, "set": VARIABLE})
 
 
-async def _until_told(agents: Agents, tasks: TaskGroup) -> None:
-    """Wait until it is time to end; SIGHUP means to read the configuration anew. A second signal ends at once."""
-    import anyio  # noqa: PLC0415
+async def _wait_for_end(agents: Agents, tasks: TaskGroup) -> None:
+    """Wait for a signal to end; SIGHUP means to read the configuration again. A second signal ends at once."""
+    import anyio  # noqa: PLC0415 - only for a daemon
 
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         # The receiver hears of them all the same; this is for a loop that something keeps from hearing.
@@ -207,7 +235,7 @@ async def _until_told(agents: Agents, tasks: TaskGroup) -> None:
             tasks.start_soon(_reload, agents)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    systemd.notify("STOPPING=1")
+    _notify("STOPPING=1")
 
 
 def _hurry(*_: object) -> None:
@@ -217,15 +245,15 @@ def _hurry(*_: object) -> None:
     """
     for number in _ENDING:
         signal.signal(number, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, _LONGEST_END)
+    signal.setitimer(signal.ITIMER_REAL, _MAX_SHUTDOWN)
 
 
 async def _reload(agents: Agents) -> None:
     """Read the configuration again and apply it; one that is not valid changes nothing."""
-    from nacre.config import load  # noqa: PLC0415
-    from nacre.errors import ConfigError  # noqa: PLC0415
+    from nacre.config import load  # noqa: PLC0415 - only for a daemon
+    from nacre.errors import ConfigError  # noqa: PLC0415 - the same
 
-    systemd.notify(systemd.reloading())
+    _notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
     try:
         changed = await agents.change(load())
     except ConfigError as error:
@@ -235,23 +263,17 @@ async def _reload(agents: Agents) -> None:
         logger.exception("the configuration is not valid; nothing was changed")
     else:
         logger.info("configuration reloaded", extra={"changed": ", ".join(changed) or "nothing"})
-    systemd.notify("READY=1")
+    _notify("READY=1")
 
 
-def _told(args: Namespace, out: Out, token: str, prefix: str) -> Callable[[int], None]:
-    def ready(port: int) -> None:
-        systemd.notify("READY=1")
-        url = f"http://{f'[{args.host}]' if ':' in args.host else args.host}:{port}{prefix}/"
-        if out.json:
-            out.document({"schema_version": 1, "ok": True, "url": url, "port": port, "pid": os.getpid()})
-            # The program that started it waits for this line, the last for a long time.
-            out.flush()
-        elif os.environ.get(VARIABLE):
-            _say(args, out, f"serving on {url} with the token in {VARIABLE}; Ctrl-C stops it")
-        elif args.log_format == "text":
-            # The address is alone on its line, so that it can be selected whole.
-            out.note(f"serving; Ctrl-C stops it. Log in at\n{url}login#token={token}")
-        else:
-            logger.warning("serving; the token is not logged", extra={"port": port, "set": VARIABLE})
-
-    return ready
+def _notify(state: str) -> None:
+    """Tell systemd the state of the daemon, if systemd started it."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as wire:
+        try:
+            wire.sendto(state.encode(), f"\0{address[1:]}" if address[0] == "@" else address)
+        except OSError:
+            # The daemon works without it.
+            return

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from nacre.cli import table
 from nacre.cli.failures import OK, Failure
-from nacre.cli.flags import MAIN
 from nacre.cli.output import Out
 from nacre.cli.store_choice import main_root
 from nacre.cli.table import Column
+from nacre.cli.verbs import MAIN
 from nacre.errors import Conflict, InvalidArgument, install_command
 
 if TYPE_CHECKING:
-    from nacre.runtime.access_tokens import Token, Tokens
+    from nacre.runtime.access_tokens import Tokens
 
 EXAMPLES = (
     ("a token for somebody else: their own sessions, no files, no memory", "nacre serve tokens add bob --role guest"),
@@ -24,6 +25,15 @@ EXAMPLES = (
     ("list the tokens", "nacre serve tokens list"),
     ("end a token, with what was begun with it", "nacre serve tokens revoke bob"),
 )
+
+VARIABLE = "NACRE_SERVE_TOKEN"
+TOKEN_HINT = f"set {VARIABLE} to a long random text, and give it to your users"
+LOOPBACK = ("127.0.0.1", "::1", "[::1]", "localhost")
+
+
+def needs_token(args: Namespace) -> bool:
+    """Whether a token of the owner is required and missing: on any address but loopback."""
+    return not os.environ.get(VARIABLE) and args.host not in LOOPBACK
 
 
 def add(parser: ArgumentParser) -> None:
@@ -43,12 +53,23 @@ def run(args: Namespace, out: Out) -> int:
             raise
         raise Failure("unavailable", f"tokens need {error.name}", hint=install_command("serve")) from error
     if args.agent != MAIN:
-        _check_agent(args.agent)
+        from nacre.config import load  # noqa: PLC0415 - only with --agent
+
+        agents = load().agents
+        if args.agent not in agents:
+            raise Failure("not_found", f"there is no agent {args.agent!r}", hint=f"there are {', '.join(agents)}")
     # The main agent's store has the tokens of all.
     tokens = Tokens(main_root(args))
+    if args.action == "add":
+        return _add(tokens, args, out)
     if args.action == "list":
         return _list(tokens, out)
-    return (_add if args.action == "add" else _revoke)(tokens, args, out)
+    try:
+        token = tokens.revoke(args.name)
+    except InvalidArgument as error:
+        raise Failure("not_found", str(error), hint="`nacre serve tokens list` shows which there are") from error
+    text = f"revoked {token.name}: its cookies, streams and turns end; its sessions stay"
+    return out.receipt({"operation": "revoke", "name": token.name, "revoked": token.revoked}, text)
 
 
 def _check(args: Namespace) -> None:
@@ -70,15 +91,6 @@ def _example(action: str) -> str:
     return next(command for _, command in EXAMPLES if command.startswith(f"nacre serve tokens {action} "))
 
 
-def _check_agent(name: str) -> None:
-    """Raise Failure for an agent that does not exist."""
-    from nacre.config import load  # noqa: PLC0415 - only with --agent
-
-    agents = load().agents
-    if name not in agents:
-        raise Failure("not_found", f"there is no agent {name!r}", hint=f"there are {', '.join(agents)}")
-
-
 def _add(tokens: Tokens, args: Namespace, out: Out) -> int:
     had_one = any(token.name == args.name for token in tokens.all())
     try:
@@ -87,47 +99,28 @@ def _add(tokens: Tokens, args: Namespace, out: Out) -> int:
         raise Failure("conflict", str(error), hint="`nacre serve tokens list` shows which names are taken") from error
     except InvalidArgument as error:
         raise Failure("usage", str(error)) from error
-    if out.json:
-        told = {"schema_version": 1, "ok": True, "operation": "add", "name": args.name, "role": args.role}
-        out.document({**told, "agent": args.agent, "token": secret})
-        return OK
-    out.say(secret)
-    out.note("This token is shown once. It works at once, also with a daemon that is running.")
-    if had_one:
-        out.note(f"There was a token {args.name!r} before: this one opens the same sessions.")
-    return OK
-
-
-def _revoke(tokens: Tokens, args: Namespace, out: Out) -> int:
-    try:
-        token = tokens.revoke(args.name)
-    except InvalidArgument as error:
-        raise Failure("not_found", str(error), hint="`nacre serve tokens list` shows which there are") from error
-    if out.json:
-        told = {"schema_version": 1, "ok": True, "operation": "revoke", "name": token.name, "revoked": token.revoked}
-        out.document(told)
-    else:
-        out.say(f"revoked {token.name}: its cookies, streams and turns end; its sessions stay")
+    document = {"operation": "add", "name": args.name, "role": args.role, "agent": args.agent, "token": secret}
+    out.receipt(document, secret)
+    if not out.json:
+        out.note("This token is shown once. It works at once, also with a daemon that is running.")
+        if had_one:
+            out.note(f"There was a token {args.name!r} before: this one opens the same sessions.")
     return OK
 
 
 def _list(tokens: Tokens, out: Out) -> int:
-    found = tokens.all()
+    items: list[dict[str, object]] = []
+    rows: list[tuple[str, ...]] = []
+    for token in tokens.all():
+        agent = token.agent if token.role == "guest" else None
+        times = {"created": token.created, "revoked": token.revoked or None}
+        items.append({"name": token.name, "role": token.role, "agent": agent, **times})
+        rows.append((token.name, token.role, agent or "all", token.created, token.revoked))
     if out.json:
-        out.listing(map(_shape, found))
+        out.listing(items)
         return OK
     columns = [Column("NAME", style=out.bold), Column("ROLE"), Column("AGENT"), Column("CREATED"), Column("REVOKED")]
-    rows = [
-        (token.name, token.role, token.agent if token.role == "guest" else "all", token.created, token.revoked)
-        for token in found
-    ]
     table.show(out, columns, rows)
     if not rows:
         out.note("no tokens yet; NACRE_SERVE_TOKEN is the owner's")
     return OK
-
-
-def _shape(token: Token) -> dict[str, object]:
-    agent = token.agent if token.role == "guest" else None
-    times = {"created": token.created, "revoked": token.revoked or None}
-    return {"name": token.name, "role": token.role, "agent": agent, **times}

@@ -1,4 +1,4 @@
-"""nacre sessions show: read a conversation."""
+"""nacre sessions show, tail: read a conversation, its last records, and those to come."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from msgspec.structs import asdict
 
 from nacre.cli.failures import OK, Failure
+from nacre.cli.loading import Command
 from nacre.cli.notices import hush_losses
-from nacre.cli.one_line import clean
+from nacre.cli.one_line import clean, size
 from nacre.cli.output import Out
-from nacre.cli.refs import Target, add_ref, find, missing
+from nacre.cli.refs import Target, add_ref, find, find_active, missing
 from nacre.cli.store_choice import opened
 from nacre.codec import message_of, parse_time, time_of
 from nacre.history import record_lines, session_state
 from nacre.history.overview import Labels, labels
-from nacre.messages import Stored
+from nacre.messages import Entry, Stored
 from nacre.records import Losses, Record, Records, View
 from nacre.render.conversation import Cover, Cut, Part, parts
 from nacre.render.quarantine_report import Notice, notices, unreadable
@@ -27,20 +28,15 @@ from nacre.render.usage import Usage, summed
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
 
-EXAMPLES = (
-    ("read the newest conversation", "nacre sessions show @last"),
-    ("its last ten messages, tool calls unfolded", "nacre sessions show @last --last 10 --full"),
-    ("the messages around record 17", "nacre sessions show telegram:42@17"),
-    ("every message, with truncated and replaced ones", "nacre sessions show telegram:42 --all"),
-    ("the lines of the log", "nacre sessions show telegram:42 --raw | jq .t"),
-)
-
 T = TypeVar("T")
 
 _AROUND = 5
 
 
-def add(parser: ArgumentParser) -> None:
+# ---- show
+
+
+def _add_show(parser: ArgumentParser) -> None:
     add_ref(parser, point=True)
     parser.add_argument("--full", action="store_true", help="show tool calls, results and reasoning in full")
     parser.add_argument("--all", action="store_true", help="include messages that are no longer in the history, dimmed")
@@ -49,36 +45,29 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--raw", action="store_true", help="print the lines of the log unchanged")
 
 
-def run(args: Namespace, out: Out) -> int:
+def _show(args: Namespace, out: Out) -> int:
     if args.last is not None and args.last < 1:
         raise Failure("usage", f"--last is 1 or more, not {args.last}")
     with opened(args) as sessions, hush_losses():
         target = find(sessions, args.ref)
-        if args.raw:
-            found, losses = _raw(sessions, target.key, args)
+        excerpt = None if args.raw else _read(sessions, target, args)
+        if excerpt is None:
+            found, losses = _raw_lines(sessions, target.key, args)
             with out.pager():
                 for line in found:
                     out.raw(line)
-            tell_losses(out, target.key, losses)
-            return OK
-        excerpt = _view(sessions, target, args)
-        excerpt = excerpt._replace(aside=notices(sessions.quarantine(target.key)).get(target.key))
-    if out.json:
+        else:
+            excerpt = excerpt._replace(aside=notices(sessions.quarantine(target.key)).get(target.key))
+            losses = excerpt.losses
+    if excerpt is not None and out.json:
         _print_json(out, excerpt)
-    else:
+    elif excerpt is not None:
         _print(out, excerpt, is_full=args.full or args.entry is not None)
-    tell_losses(out, target.key, excerpt.losses)
-    return OK
-
-
-def tell_losses(out: Out, key: str, losses: Losses) -> None:
-    """Say on stderr what of a session could not be read."""
-    notice = unreadable(key, losses)
+    # Say on stderr what of the session could not be read.
+    notice = unreadable(target.key, losses)
     if notice is not None:
-        out.warn(f"nacre: session {clean(repr(key))}: {notice.text}\n  `{clean(notice.command)}` shows where")
-
-
-# ---- what is read
+        out.warn(f"nacre: session {clean(repr(target.key))}: {notice.text}\n  `{clean(notice.command)}` shows where")
+    return OK
 
 
 class Excerpt(NamedTuple):
@@ -96,9 +85,6 @@ class Excerpt(NamedTuple):
 
     def parts(self) -> Iterator[Part]:
         return parts(self.stored, live=self.live, newest=self.newest, cut=self.cut)
-
-    def is_live(self, one: Stored) -> bool:
-        return self.live is None or (one.generation == self.newest and one.n in self.live)
 
 
 def live_view(sessions: Sessions, key: str, *, last: int | None = None) -> Excerpt:
@@ -146,18 +132,26 @@ def whole_view(sessions: Sessions, key: str) -> Excerpt:
     return newest._replace(stored=stored, cover=cover, losses=losses)
 
 
-def _view(sessions: Sessions, target: Target, args: Namespace) -> Excerpt:
+def _read(sessions: Sessions, target: Target, args: Namespace) -> Excerpt:
+    """What the options ask for: one record, those around one, the last ones, or all."""
     if args.entry is not None:
-        return _entry(sessions, target.key, args.entry)
-    if target.n is not None:
-        return _around(whole_view(sessions, target.key), target.n, target.generation)
-    if not args.all:
+        return _read_entry(sessions, target.key, args.entry)
+    if target.n is None and not args.all:
         return live_view(sessions, target.key, last=args.last)
     excerpt = whole_view(sessions, target.key)
-    return excerpt if args.last is None else excerpt._replace(stored=excerpt.stored[-args.last :], cut=None)
+    stored = excerpt.stored
+    if target.n is None:
+        return excerpt if args.last is None else excerpt._replace(stored=stored[-args.last :], cut=None)
+    # The messages around one of the newest generation, or of the one that is named.
+    uid = target.generation or excerpt.newest
+    at = next((place for place, one in enumerate(stored) if one.generation == uid and one.n >= target.n), None)
+    if at is None:
+        what = f"session {target.key!r} has no message {target.n}"
+        raise Failure("not_found", what, hint="--all shows all messages")
+    return excerpt._replace(stored=stored[max(at - _AROUND, 0) : at + _AROUND + 1], cut=None)
 
 
-def _entry(sessions: Sessions, key: str, n: int) -> Excerpt:
+def _read_entry(sessions: Sessions, key: str, n: int) -> Excerpt:
     """One message with the results of its calls."""
 
     def get(view: View) -> Excerpt:
@@ -167,55 +161,42 @@ def _entry(sessions: Sessions, key: str, n: int) -> Excerpt:
         if record.t != "msg":
             hint = f"--raw --entry {n} shows its line"
             raise Failure("not_found", f"record {n} of session {key!r} is a {record.t!r}, not a message", hint=hint)
-        stored = [_stored(view, one) for one in (record, *_results(view, record))]
-        numbers = frozenset(one.n for one in session_state.chain(view, view.state))
-        cover = _cover(view, view, key, messages=session_state.count(view))
-        found = labels(session_state.meta(view, view.state))
-        return Excerpt(cover=cover, stored=stored, live=numbers, newest=view.uid, labels=found)
+        # The results follow right after a message with calls.
+        records = [record]
+        calls = len(record.m.tool_calls) if record.m is not None else 0
+        for number in range(n + 1, n + 1 + calls):
+            found = view.find(number)
+            if found is None or found.m is None or found.m.role != "tool":
+                break
+            records.append(found)
+        return Excerpt(
+            cover=_cover(view, view, key, messages=session_state.count(view)),
+            stored=[_stored(view, one) for one in records],
+            live=frozenset(one.n for one in session_state.chain(view, view.state)),
+            newest=view.uid,
+            labels=labels(session_state.meta(view, view.state)),
+        )
 
     return _found(sessions.read(key, get), key, sessions)
 
 
-def _results(view: View, record: Record) -> Iterator[Record]:
-    """The results that follow right behind a message with calls."""
-    calls = len(record.m.tool_calls) if record.m is not None else 0
-    for n in range(record.n + 1, record.n + 1 + calls):
-        found = view.find(n)
-        if found is None or found.m is None or found.m.role != "tool":
-            return
-        yield found
-
-
-def _around(excerpt: Excerpt, n: int, generation: str) -> Excerpt:
-    """The messages around one of the newest generation, or of the one that is named."""
-    uid = generation or excerpt.newest
-    at = [place for place, one in enumerate(excerpt.stored) if one.generation == uid and one.n >= n]
-    if not at:
-        raise Failure("not_found", f"session {excerpt.cover.key!r} has no message {n}", hint="--all shows all messages")
-    nearby = excerpt.stored[max(at[0] - _AROUND, 0) : at[0] + _AROUND + 1]
-    return excerpt._replace(stored=nearby, cut=None)
-
-
-def _raw(sessions: Sessions, key: str, args: Namespace) -> tuple[list[bytes], Losses]:
+def _raw_lines(sessions: Sessions, key: str, args: Namespace) -> tuple[list[bytes], Losses]:
     """Lines of the newest generation, or of all of them, and what could not be read."""
+
+    def get(view: View) -> tuple[list[bytes], Losses]:
+        if args.entry is None:
+            return [line for _, line in record_lines.lines(view)], view.losses
+        found = next((line for record, line in record_lines.lines(view) if record.n == args.entry), None)
+        if found is None:
+            raise Failure("not_found", f"session {key!r} has no record {args.entry}", hint="--raw shows all records")
+        return [found], Losses()
+
     if args.entry is not None:
-        return _found(sessions.read(key, lambda view: _line(view, key, args.entry)), key, sessions)
-    newest = None if args.all else sessions.read(key, _lines)
-    lives = sessions.read_generations(key, _lines) if args.all else [_found(newest, key, sessions)]
-    lines = [line for life, _ in lives for line in life]
-    losses = sum((losses for _, losses in lives), Losses())
+        return _found(sessions.read(key, get), key, sessions)
+    every = sessions.read_generations(key, get) if args.all else [_found(sessions.read(key, get), key, sessions)]
+    lines = [line for found, _ in every for line in found]
+    losses = sum((losses for _, losses in every), Losses())
     return lines if args.last is None else lines[-args.last :], losses
-
-
-def _lines(view: View) -> tuple[list[bytes], Losses]:
-    return [line for _, line in record_lines.lines(view)], view.losses
-
-
-def _line(view: View, key: str, n: int) -> tuple[list[bytes], Losses]:
-    for record, line in record_lines.lines(view):
-        if record.n == n:
-            return [line], Losses()
-    raise Failure("not_found", f"session {key!r} has no record {n}", hint="--raw shows all records")
 
 
 def _found(value: T | None, key: str, sessions: Sessions) -> T:
@@ -240,9 +221,6 @@ def _stored(view: View, record: Record) -> Stored:
     return Stored(generation=view.uid, n=record.n, ts=time_of(record), message=message_of(record, view))
 
 
-# ---- how it is shown
-
-
 def _print(out: Out, excerpt: Excerpt, *, is_full: bool) -> None:
     from nacre.render import terminal  # noqa: PLC0415 - only for people
 
@@ -250,37 +228,125 @@ def _print(out: Out, excerpt: Excerpt, *, is_full: bool) -> None:
     with out.pager():
         for line in terminal.cover(excerpt.cover, sheet, when=out.when):
             out.say(line)
-        if marks := _marks(excerpt.labels):
-            out.say(out.yellow(marks))
+        pinned, tags = "★ pinned" * excerpt.labels.pinned, clean(", ".join(excerpt.labels.tags))
+        if pinned or tags:
+            out.say(out.yellow(" · ".join(filter(None, (pinned, tags)))))
         if excerpt.aside is not None:
             out.say(out.red(f"{clean(excerpt.aside.text)}; {clean(excerpt.aside.command)}"))
         for line in terminal.conversation(excerpt.parts(), sheet, when=out.when):
             out.say(line)
 
 
-def _marks(found: Labels) -> str:
-    return " · ".join(filter(None, ("★ pinned" * found.pinned, clean(", ".join(found.tags)))))
-
-
 def _print_json(out: Out, excerpt: Excerpt) -> None:
-    items = (_item(one, is_live=excerpt.is_live(one)) for one in excerpt.stored)
+    items = [
+        {
+            "generation": one.generation,
+            "n": one.n,
+            "ts": one.ts,
+            "live": excerpt.live is None or (one.generation == excerpt.newest and one.n in excerpt.live),
+            "message": one.message.to_mapping(),
+        }
+        for one in excerpt.stored
+    ]
     if out.jsonl:
         out.listing(items)
         return
     cover = excerpt.cover
     usage = None if cover.usage is None else asdict(cover.usage)
-    head = {"schema_version": 1, "key": cover.key, "title": cover.title, "created": cover.created}
-    head |= excerpt.labels._asdict()
-    found = list(items)
+    head = {"key": cover.key, "title": cover.title, "created": cover.created, **excerpt.labels._asdict()}
     head |= {"quarantine": excerpt.aside, "unreadable": unreadable(cover.key, excerpt.losses)}
-    out.document({**head, "summary": excerpt.summary, "tokens": usage, "count": len(found), "items": found})
+    out.document({**head, "summary": excerpt.summary, "tokens": usage, "count": len(items), "items": items})
 
 
-def _item(one: Stored, *, is_live: bool) -> dict[str, Any]:
-    return {
-        "generation": one.generation,
-        "n": one.n,
-        "ts": one.ts,
-        "live": is_live,
-        "message": one.message.to_mapping(),
-    }
+show = Command(
+    (
+        ("read the newest conversation", "nacre sessions show @last"),
+        ("its last ten messages, tool calls unfolded", "nacre sessions show @last --last 10 --full"),
+        ("the messages around record 17", "nacre sessions show telegram:42@17"),
+        ("every message, with truncated and replaced ones", "nacre sessions show telegram:42 --all"),
+        ("the lines of the log", "nacre sessions show telegram:42 --raw | jq .t"),
+    ),
+    _add_show,
+    _show,
+)
+
+
+# ---- tail
+
+
+def _add_tail(parser: ArgumentParser) -> None:
+    add_ref(parser, point=True)
+    parser.add_argument("-f", "--follow", action="store_true", help="print new records as any process writes them")
+    parser.add_argument("-n", "--lines", type=int, default=10, metavar="N", help="number of records to begin with (10)")
+    parser.add_argument("--full", action="store_true", help="print the text of messages too")
+
+
+def _tail(args: Namespace, out: Out) -> int:
+    if args.lines < 0:
+        raise Failure("usage", f"--lines is 0 or more, not {args.lines}")
+    if args.follow and out.json and not out.jsonl:
+        raise Failure("usage", "--json prints one document and cannot follow a session", hint="use --jsonl")
+    with opened(args) as sessions:
+        target = find_active(sessions, args.ref)
+        entries = sessions.records(target.key)
+        last = entries[-args.lines :] if args.lines else []
+        if target.n is not None:
+            last = [entry for entry in entries if entry.n >= target.n]
+        if out.json and not out.jsonl:
+            out.listing([_record_item(entry, full=args.full) for entry in last], total=len(entries))
+            return OK
+        for entry in last:
+            _print_record(out, entry, full=args.full)
+        if args.follow:
+            out.flush()
+            for entry in sessions.follow(target.key, after=entries[-1].n if entries else 0):
+                _print_record(out, entry, full=args.full)
+                out.flush()
+    return OK
+
+
+def _print_record(out: Out, entry: Entry, *, full: bool) -> None:
+    if out.jsonl:
+        out.line(_record_item(entry, full=full))
+        return
+    data = entry.data if isinstance(entry.data, dict) else {}
+    text, tools = _text_and_tools(data)
+    what = f"{entry.kind} {data['role']}" if entry.kind == "msg" and "role" in data else entry.kind
+    # What it is about, without its words: which tools are called, and how long it is.
+    about = [f"calls {clean(', '.join(tools))}"] if tools else []
+    about += [size(len(text.encode()))] if text else []
+    number, when = out.bold(f"{entry.n:>6}"), out.dim(out.when(entry.ts))
+    out.say(f"{number}  {when}  {out.cyan(clean(what))}  {', '.join(about)}".rstrip())
+    for line in clean(text, lines=True).splitlines() if full else ():
+        out.say(f"        {line}")
+
+
+def _record_item(entry: Entry, *, full: bool) -> dict[str, Any]:
+    item = {"generation": entry.generation, "n": entry.n, "ts": entry.ts, "kind": entry.kind}
+    if full:
+        return {**item, "data": entry.data}
+    data = entry.data if isinstance(entry.data, dict) else {}
+    text, tools = _text_and_tools(data)
+    return {**item, "role": data.get("role"), "bytes": len(text.encode()), "tools": tools}
+
+
+def _text_and_tools(data: dict[str, Any]) -> tuple[str, list[str]]:
+    """The text of a record, and the names of the tools that it calls."""
+    content = data.get("content", data.get("text"))
+    if isinstance(content, list):
+        parts = (part.get("text", "") for part in content if isinstance(part, dict))
+        content = "\n".join(part for part in parts if isinstance(part, str))
+    calls = data.get("tool_calls") or ()
+    tools = [str(call.get("name", "")) for call in calls if isinstance(call, dict)]
+    return content if isinstance(content, str) else "", tools
+
+
+tail = Command(
+    (
+        ("the last records", "nacre sessions tail @last"),
+        ("follow a session, with the text of messages", "nacre sessions tail -f --full telegram:42"),
+        ("the same for a program", "nacre sessions tail -f --jsonl telegram:42"),
+    ),
+    _add_tail,
+    _tail,
+)

@@ -15,11 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nacre.cli.failures import OK
-from nacre.cli.one_line import clean, several
+from nacre.cli.one_line import clean, several, span
 from nacre.cli.output import Out
 from nacre.cli.refs import add_ref, find
 from nacre.cli.store_choice import opened
-from nacre.cli.times import span
 from nacre.codec import time_of
 from nacre.config import load
 from nacre.messages import Message

@@ -2,29 +2,67 @@
 
 from __future__ import annotations
 
+import logging
+import shlex
 from argparse import ArgumentParser, Namespace
 from collections import Counter
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from nacre.cli import table
-from nacre.cli.facts_left import beside, remembered, tell
 from nacre.cli.failures import OK, Failure
 from nacre.cli.loading import Command
 from nacre.cli.many import Done, each, keys_of, meant
-from nacre.cli.one_line import chop, clean, several, size
+from nacre.cli.one_line import chop, clean, several, size, span
 from nacre.cli.output import Out
 from nacre.cli.refs import Choice, add_internal, add_ref, choose, is_key
 from nacre.cli.store_choice import opened
 from nacre.cli.table import Column
-from nacre.cli.times import span
+from nacre.errors import StoreError, describe_error
 
 if TYPE_CHECKING:
     from nacre.messages import TrashedSession
     from nacre.sessions import Sessions
 
-_MOST_NAMED = 5
+logger = logging.getLogger(__name__)
+
+_MEMORY = "nacre:memory"
+_MAX_NAMED = 5
 _LIST = "`nacre sessions trash list` shows them"
+
+
+# ---- facts in memory: erasing a session does not erase what was learned there
+
+
+def _count_facts(sessions: Sessions, keys: Collection[str]) -> Counter[str]:
+    """How many lines of memory were learned in each session; read from their records, which needs no agent."""
+    found: Counter[str] = Counter()
+    try:
+        entries = sessions.records(_MEMORY)
+    except (OSError, StoreError) as error:
+        # Memory that cannot be read must not hinder anyone here; `verify` says more.
+        logger.warning("memory cannot be read", extra={"error": describe_error(error)})
+        return found
+    for entry in entries:
+        source = entry.data.get("source") if isinstance(entry.data, dict) else None
+        if isinstance(source, dict) and source.get("key") in keys:
+            found[source["key"]] += 1
+    return found
+
+
+def _confirm_erasing(out: Out, what: str, facts: Counter[str], *, yes: bool) -> None:
+    kept = f" (memory still has {several(facts.total(), 'line')} learned there)" if facts else ""
+    out.confirm(f"Erase {what} for good{kept}?", yes=yes)
+
+
+def _report_facts(out: Out, facts: Counter[str]) -> None:
+    """Say how to erase what memory keeps."""
+    for key, count in facts.most_common(_MAX_NAMED):
+        command = clean(f"nacre memory forget --session {shlex.quote(key)}")
+        out.note(f"memory still has {several(count, 'line')} learned in {clean(key)}; `{command}` erases them too")
+    if len(facts) > _MAX_NAMED:
+        out.note(f"… and facts learned in {several(len(facts) - _MAX_NAMED, 'more session')}")
 
 
 # ---- rm
@@ -42,24 +80,25 @@ def _rm(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
         found = keys_of(sessions, args.refs, internal=args.internal)
         keys = [key for key in found.values() if not isinstance(key, Failure)]
-        learned = remembered(sessions, set(keys)) if args.permanent else Counter[str]()
-        if args.permanent and keys and not args.dry_run:
-            names = clean(", ".join(keys)) if len(keys) <= _MOST_NAMED else several(len(keys), "session")
-            out.confirm(f"Erase {names} for good{beside(learned)}?", yes=args.yes)
+        facts = _count_facts(sessions, set(keys)) if args.permanent else Counter[str]()
+        is_erasing = args.permanent and keys and not args.dry_run
+        if is_erasing:
+            names = clean(", ".join(keys)) if len(keys) <= _MAX_NAMED else several(len(keys), "session")
+            _confirm_erasing(out, names, facts, yes=args.yes)
 
         def remove(key: str) -> Done:
             if not args.dry_run:
                 sessions.delete(key) if args.permanent else sessions.move_to_trash(key)
             if not args.permanent:
                 return Done(key, "in the trash")
-            return Done(key, "erased", {"remembered": learned[key]})
+            return Done(key, "erased", {"remembered": facts[key]})
 
         code = each(out, "rm", found, remove, dry_run=args.dry_run)
-        if args.permanent and keys and not args.dry_run:
+        if is_erasing:
             _forget_copies(sessions, out)
     if code == OK and not args.permanent and not args.dry_run:
         out.note("`nacre sessions restore` brings sessions back from the trash")
-    tell(out, learned)
+    _report_facts(out, facts)
     return code
 
 
@@ -141,33 +180,29 @@ def _restore(args: Namespace, out: Out) -> int:
 
 def _empty(args: Namespace, out: Out) -> int:
     with opened(args) as sessions:
-        doomed = _doomed(sessions.list_trash(), args)
-        learned = remembered(sessions, {item.key for item in doomed if not is_key(sessions, item.key)})
+        doomed = sessions.list_trash()
+        if args.refs:
+            keys = {_named(doomed, ref).key for ref in args.refs}
+            doomed = [item for item in doomed if item.key in keys]
+        if args.older_than:
+            before = datetime.now(UTC) - span(args.older_than)
+            doomed = [item for item in doomed if item.removed < before]
+        facts = _count_facts(sessions, {item.key for item in doomed if not is_key(sessions, item.key)})
         if doomed and not args.dry_run:
             room = size(sum(item.bytes for item in doomed))
-            out.confirm(f"Erase {several(len(doomed), 'session')} ({room}) for good{beside(learned)}?", yes=args.yes)
+            _confirm_erasing(out, f"{several(len(doomed), 'session')} ({room})", facts, yes=args.yes)
 
         def erase(item: TrashedSession) -> Done:
             if not args.dry_run:
                 sessions.erase_from_trash(item.id)
-            return Done(item.key, "erased", {"bytes": item.bytes, "remembered": learned[item.key]})
+            return Done(item.key, "erased", {"bytes": item.bytes, "remembered": facts[item.key]})
 
         if not doomed:
             out.note("nothing to erase")
         by_ref = {f"{item.key}.{item.id.rpartition('.')[2]}": item for item in doomed}
         code = each(out, "trash empty", by_ref, erase, dry_run=args.dry_run)
-    tell(out, learned)
+    _report_facts(out, facts)
     return code
-
-
-def _doomed(found: list[TrashedSession], args: Namespace) -> list[TrashedSession]:
-    if args.refs:
-        keys = {_named(found, ref).key for ref in args.refs}
-        found = [item for item in found if item.key in keys]
-    if args.older_than:
-        before = datetime.now(UTC) - span(args.older_than)
-        found = [item for item in found if item.removed < before]
-    return found
 
 
 def _named(found: list[TrashedSession], ref: str) -> TrashedSession:
