@@ -20,7 +20,7 @@ from nacre.errors import StoreError
 from nacre.history.list_page import Wanted
 from nacre.history.session_state import RULES
 from nacre.index import Index
-from nacre.index.database import in_memory
+from nacre.index.database import connect
 from nacre.index.intake import Found
 from nacre.index.tables import Chunk
 from nacre.storage.file_store import FileStore
@@ -240,7 +240,7 @@ def test_words_that_are_said_again_are_found_each_time(sessions: Sessions, index
 @pytest.mark.parametrize("logs", [1, 100])
 def test_messages_of_one_moment_are_compared_in_a_few_steps_each(logs: int) -> None:
     def steps(count: int) -> int:
-        with closing(in_memory()) as connection:
+        with closing(connect(":memory:")) as connection:
             chunk, taken = Chunk(connection), [0]
             for n in range(count):
                 chunk.add(n % logs, Found(n, 0, "user", "", f"word {n}", may_repeat=True))

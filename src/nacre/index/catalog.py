@@ -309,7 +309,7 @@ class _Opened(reading):
     def _open(self) -> int:
         fd, self.file = open_log(self._system, self._log, os.O_RDONLY)
         try:
-            self.is_free, self.file = let_go(self._system, fd)
+            self.is_free, self.file = stat_when_free(self._system, fd)
             named = self._system.stat(self._log)
         except BaseException:
             self.file = None
@@ -322,7 +322,7 @@ class _Opened(reading):
         return self.file.st_size
 
 
-def let_go(system: System, fd: int) -> tuple[bool, os.stat_result]:
+def stat_when_free(system: System, fd: int) -> tuple[bool, os.stat_result]:
     """The log's file at a moment at which no writer is at it; False if there is one."""
     try:
         # Other readers are not in the way: what they read is the same.

@@ -1,4 +1,4 @@
-"""The index's database: made, thrown away and made again, on disk, or in memory where the disk cannot be had."""
+"""The index's database: made, thrown away and made again, on disk, or in memory where the disk is not available."""
 
 # Paths are text, as SQLite and the store take them.
 # ruff: noqa: PTH102, PTH103, PTH104, PTH110, PTH116, PTH120
@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_PATIENCE = 1000
-_IMPATIENCE = 50
+_TIMEOUT = 1000
+_SHORT_TIMEOUT = 50
 # `counts` is 0 for what a list does not show: an empty log, one of several names of a log, what is being deleted.
 # `vector` has a row for each piece of a message; `waiting` has the messages without any, once vectors are wanted.
 # `tally` has how many rows these two have: to count them takes the longer the more there are.
@@ -138,7 +138,7 @@ class Database:
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do some work on the index; it is done again if what was found there cannot be worked on.
 
-        What is broken is made again; where the disk cannot be had, the work is done in memory. A StoreError is
+        What is broken is made again; where the disk is not available, the work is done in memory. A StoreError is
         the work's own word that it cannot be done, on this index or another.
         """
         for _ in range(2):
@@ -158,7 +158,9 @@ class Database:
                 self._leave_memory()
                 return found
         try:
-            return work(self._in_memory())
+            if self._memory is None:
+                self._memory = connect(":memory:")
+            return work(self._memory)
         except sqlite3.Error as error:
             version = sqlite3.sqlite_version
             raise StoreError(
@@ -177,7 +179,7 @@ class Database:
             logger.info("the index was not changed", extra={"index": self._path, "error": describe_error(error)})
 
     def close(self) -> None:
-        """Let go; the next call opens it again."""
+        """Close it; the next call opens it again."""
         self._close_disk()
         self._leave_memory()
 
@@ -193,19 +195,21 @@ class Database:
             # Deleted, or made again by another process: what we hold is no longer what others see.
             self._close_disk()
         if self._disk is None:
-            self._disk = self._opened()
-        patience = _PATIENCE if self._memory is None else _IMPATIENCE
-        self._disk.execute(f"PRAGMA busy_timeout = {patience}")
+            if not os.path.exists(self._path):
+                # A journal that was left behind must never be taken for the new database's.
+                _remove(self._folder)
+            # The index has a directory of its own, private to its user.
+            os.makedirs(os.path.dirname(self._folder), mode=0o700, exist_ok=True)
+            with suppress(FileExistsError):
+                os.mkdir(self._folder, 0o700)
+            if not is_own(self._folder):
+                raise PermissionError(f"{self._folder} is not a directory of this user")
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            self._identity = _identity(self._path)
+            self._disk = connect(self._path)
+        timeout = _TIMEOUT if self._memory is None else _SHORT_TIMEOUT
+        self._disk.execute(f"PRAGMA busy_timeout = {timeout}")
         return self._disk
-
-    def _opened(self) -> sqlite3.Connection:
-        if not os.path.exists(self._path):
-            # A journal that was left behind must never be taken for the new database's.
-            _remove(self._folder)
-        _make(self._folder)
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        self._identity = _identity(self._path)
-        return _connected(self._path)
 
     def _discard(self, error: BaseException) -> None:
         """Throw an index away that cannot be used, unless another process has done so already."""
@@ -226,11 +230,6 @@ class Database:
 
     # ---- in memory
 
-    def _in_memory(self) -> sqlite3.Connection:
-        if self._memory is None:
-            self._memory = in_memory()
-        return self._memory
-
     def _leave_memory(self) -> None:
         if self._memory is not None:
             self._memory.close()
@@ -241,58 +240,37 @@ _inherited: list[object] = []
 """Connections of a parent process, kept from being closed by the garbage collector."""
 
 
-def in_memory() -> sqlite3.Connection:
-    """A new index in memory, with nothing in it."""
-    return _connected(":memory:")
-
-
-def _connected(path: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_PATIENCE / 1000, isolation_level=None, check_same_thread=False)
+def connect(path: str) -> sqlite3.Connection:
+    """Open a database, and make the tables if it has none; ":memory:" is a new one with nothing in it."""
+    connection = sqlite3.connect(path, timeout=_TIMEOUT / 1000, isolation_level=None, check_same_thread=False)
     try:
         connection.create_function("unpack_head", 2, unpack_head, deterministic=True)
-        for function in (words_of, grams_of):
-            connection.create_function(function.__name__, 1, _of_packed(function), deterministic=True)
+        connection.create_function("words_of", 1, lambda kept: words_of(unpack(kept)), deterministic=True)
+        connection.create_function("grams_of", 1, lambda kept: grams_of(unpack(kept)), deterministic=True)
         connection.create_function("holds", 2, lambda kept, wanted: holds(unpack(kept), wanted), deterministic=True)
         connection.create_function("casefold", 1, str.casefold, deterministic=True)
-        _prepare(connection)
+        for pragma in ("synchronous = NORMAL", "cache_size = -32768", "temp_store = MEMORY", "secure_delete = ON"):
+            connection.execute(f"PRAGMA {pragma}")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == 0 and not _has_tables(connection):
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                # Another process may have been quicker.
+                if not _has_tables(connection):
+                    for statement in re.split(r";\n(?! )", _SCHEMA) + _SETTINGS:
+                        connection.execute(statement)
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+        elif version != VERSION:
+            raise OtherVersion(f"the index has version {version}")  # noqa: TRY301 - the connection is closed first
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _of_packed(function: Callable[[str], str]) -> Callable[[str | bytes], str]:
-    return lambda kept: function(unpack(kept))
-
-
-def _prepare(connection: sqlite3.Connection) -> None:
-    """Set a connection up, and make the tables where there are none."""
-    for pragma in ("synchronous = NORMAL", "cache_size = -32768", "temp_store = MEMORY", "secure_delete = ON"):
-        connection.execute(f"PRAGMA {pragma}")
-    version = _version(connection)
-    if version == 0 and not _has_tables(connection):
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        connection.execute("PRAGMA journal_mode = WAL")
-        _make_tables(connection)
-    elif version != VERSION:
-        raise OtherVersion(f"the index has version {version}")
-
-
-def _make_tables(connection: sqlite3.Connection) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        # Another process may have been quicker.
-        if not _has_tables(connection):
-            for statement in re.split(r";\n(?! )", _SCHEMA) + _SETTINGS:
-                connection.execute(statement)
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _has_tables(connection: sqlite3.Connection) -> bool:
@@ -314,15 +292,6 @@ def _identity(path: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _make(folder: str) -> None:
-    """Make the index's own directory, private to its user."""
-    os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
-    with suppress(FileExistsError):
-        os.mkdir(folder, 0o700)
-    if not is_own(folder):
-        raise PermissionError(f"{folder} is not a directory of this user")
-
-
 def _remove(folder: str) -> None:
     """Take the index away whole: its files belong together, and another process may be making them again."""
     aside = f"{folder}.{os.getpid()}.{os.urandom(4).hex()}"
@@ -331,7 +300,7 @@ def _remove(folder: str) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-# ---- How the index keeps the text and the time of a message, so that both take little room
+# ---- a text and a time as they are kept
 
 
 # Shorter texts hardly get smaller.
@@ -356,12 +325,12 @@ def unpack(kept: str | bytes) -> str:
     return kept if isinstance(kept, str) else zlib.decompress(kept, _WINDOW).decode()
 
 
-def unpack_head(kept: str | bytes, most: int) -> str:
-    """The beginning of the text that was kept, so many characters of it."""
+def unpack_head(kept: str | bytes, limit: int) -> str:
+    """The beginning of the text that was kept."""
     if isinstance(kept, str):
-        return kept[:most]
+        return kept[:limit]
     # No character has more than four bytes; the last one may be cut in two.
-    return zlib.decompressobj(_WINDOW).decompress(kept, 4 * most).decode(errors="ignore")[:most]
+    return zlib.decompressobj(_WINDOW).decompress(kept, 4 * limit).decode(errors="ignore")[:limit]
 
 
 def pack_time(text: str) -> int:

@@ -142,7 +142,7 @@ class Index:
         """Before a fork: let what is being asked come to its end; False if that takes too long."""
         return self._lock.acquire(timeout=self._fork_timeout)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """After a fork, in the parent, of what was held."""
         self._lock.release()
 
@@ -167,7 +167,7 @@ def _before_fork() -> None:
 
 def _after_fork() -> None:
     for index in _forking.held:
-        index.let_go()
+        index.release()
 
 
 def _begin_in_child() -> None:

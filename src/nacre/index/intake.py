@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from nacre.index.catalog import check, let_go
+from nacre.index.catalog import check, stat_when_free
 from nacre.index.database import pack_moment, pack_time
 from nacre.index.search_text import body_of
 from nacre.messages import Message
@@ -16,13 +16,13 @@ from nacre.records import Record
 from nacre.storage.lines import Lines
 from nacre.storage.paths import SessionPaths
 from nacre.storage.plain_names import open_to_read
-from nacre.storage.recovery import Tail, examine, state_of
+from nacre.storage.recovery import examine, state_of
 from nacre.storage.system import System
 from nacre.storage.view import LogView
 
 _LINE_END = 11
 _CRC = slice(-10, -2)
-_MOST_CALLS = 64
+_MAX_CALLS = 64
 _UNSETTLED = -1
 
 Calls = dict[str, str]
@@ -82,15 +82,19 @@ class Intake:
 
     def __init__(self, system: System, place: SessionPaths, fd: int, progress: Progress) -> None:
         self._before = progress
-        self._is_free, self._file = let_go(system, fd)
+        self._is_free, self._file = stat_when_free(system, fd)
         self._lines = Lines(system, fd, self._file.st_size)
         tail = examine(self._lines, key="")
         self._header = tail.header
-        self._first, self._limit, self._kept = _counted(tail, is_free=self._is_free)
         last = tail.last
         n = last.n if last is not None else 0
+        # Records count before the first number in doubt, and kept ones before a limit. While a writer is at the log,
+        # its last batch may be taken back.
+        self._first = tail.first
+        self._limit = 0 if last is None else n + 1 if self._is_free else last.batch
+        self._kept = frozenset(piece.record.n for piece in tail.kept if piece.record is not None)
         check((n,))
-        self._past = LogView(self._lines, header=tail.header, n=n, state=state_of(last), system=system, place=place)
+        self._view = LogView(self._lines, header=tail.header, n=n, state=state_of(last), system=system, place=place)
         self._calls: Calls = msgspec.json.decode(progress.calls, type=Calls)
         self._at = (progress.offset, progress.n, progress.crc)
         self._is_in_log = False
@@ -124,7 +128,9 @@ class Intake:
         last = after
         for piece in self._lines.forward(self._before.offset if goes_on else 0):
             record = piece.record
-            if record is None or record.n <= last or not self._counts(record.n):
+            if record is None or not last < record.n < self._limit:
+                continue
+            if record.n >= self._first and record.n not in self._kept:
                 continue
             last = record.n
             self._at = (piece.end, record.n, piece.raw[_CRC].decode())
@@ -159,14 +165,11 @@ class Intake:
     def _is_same_file(self) -> bool:
         return (self._before.device, self._before.inode) == (self._file.st_dev, self._file.st_ino)
 
-    def _counts(self, n: int) -> bool:
-        return n < self._limit and (n < self._first or n in self._kept)
-
     def _is_carried_over(self, known: Callable[[], int]) -> bool:
         """Tell whether a log that was written again still has just what was read of the old, moved out or not."""
         numbers: set[int] = set()
         has_last = False
-        for piece in self._past.pieces():
+        for piece in self._view.pieces():
             record = piece.record
             if record is None or record.n > self._before.n:
                 continue
@@ -177,55 +180,36 @@ class Intake:
 
     def _moved_out(self, after: int) -> Iterator[Found]:
         """What a fork shares and what compaction took out of the log, without what is in the log too."""
-        if self._past.base is not None and not after:
-            yield from self._shared(self._past.base)
+        if self._view.base is not None and not after:
+            # Each header in what a fork shares is that of the session which wrote what follows.
+            origin = ""
+            for shared in self._view.base.all():
+                if shared.t == "open":
+                    origin = shared.uid or ""
+                elif shared.m is not None:
+                    yield self._found(shared, shared.m)._replace(origin=origin)
         if not self._header.cold:
             return
         seen = {piece.record.n for piece in self._lines.forward() if piece.record is not None}
-        for piece in self._past.cold():
+        for piece in self._view.cold():
             record = piece.record
             if record is not None and record.m is not None and record.n > after and record.n not in seen:
                 seen.add(record.n)
                 yield self._found(record, record.m)
 
-    def _shared(self, base: LogView) -> Iterator[Found]:
-        """What a fork shares; each header in it is that of the session which wrote what follows."""
-        origin = ""
-        for record in base.all():
-            if record.t == "open":
-                origin = record.uid or ""
-            elif record.m is not None:
-                yield self._found(record, record.m)._replace(origin=origin)
-
     def _found(self, record: Record, message: Message) -> Found:
         check((record.n,))
         if record.blobs is not None:
-            message = self._past.whole(record).m or message
+            message = self._view.whole(record).m or message
         said = pack_moment(message.created) if message.created is not None else pack_time(record.ts)
-        tools, body = self._tools(message), body_of(message)
-        return Found(record.n, said, message.role, tools, body, may_repeat=message.created is not None)
-
-    def _tools(self, message: Message) -> str:
-        """The tools that a message calls or that it is the result of, each on a line of its own."""
+        # The tools that it calls or that it is the result of, each on a line of its own.
+        names: list[str] = []
         if message.tool_calls:
-            self._calls |= {call.id: call.name for call in message.tool_calls}
-            for oldest in list(self._calls)[:-_MOST_CALLS]:
-                del self._calls[oldest]
             names = [call.name for call in message.tool_calls]
+            self._calls |= {call.id: call.name for call in message.tool_calls}
+            for oldest in list(self._calls)[:-_MAX_CALLS]:
+                del self._calls[oldest]
         elif message.tool_call_id is not None or message.role == "tool":
             names = [message.name or "", self._calls.pop(message.tool_call_id or "", "")]
-        else:
-            return ""
-        return "\n".join(("", *names, "")).casefold()
-
-
-def _counted(tail: Tail, *, is_free: bool) -> tuple[int, int, frozenset[int]]:
-    """Which records count: those before the first number in doubt, and kept ones before a limit.
-
-    While a writer is at the log, its last batch may be taken back.
-    """
-    kept = frozenset(piece.record.n for piece in tail.kept if piece.record is not None)
-    last = tail.last
-    if last is None:
-        return tail.first, 0, kept
-    return tail.first, last.n + 1 if is_free else last.batch, kept
+        tools = "\n".join(("", *names, "")).casefold() if names else ""
+        return Found(record.n, said, message.role, tools, body_of(message), may_repeat=message.created is not None)

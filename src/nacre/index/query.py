@@ -254,7 +254,7 @@ def _moment(value: str, *, is_end: bool, now: float) -> str:
         return ""
 
 
-# ---- Other spellings of what is searched for: other forms and ways to write a word, and words that are one typo away
+# ---- other spellings: other forms and ways to write a word, and words that are one typo away
 
 
 _TOKEN = re.compile(r"[^\W_]+")

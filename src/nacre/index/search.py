@@ -12,7 +12,7 @@ from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
 
 from nacre.errors import StoreError
-from nacre.index.database import in_memory, is_away, pack_time, unpack_head, unpack_time
+from nacre.index.database import connect, is_away, pack_time, unpack_head, unpack_time
 from nacre.index.meaning import Near, nearest_piece
 from nacre.index.query import Query, Term, count_everywhere, rarity, spellings, tolerant
 from nacre.index.search_text import folded
@@ -68,7 +68,7 @@ def hits(connection: Connection, query: Query, *, limit: int, vector: Floats | N
 
 def _is_refused(query: Query, limit: int, vector: Floats | None) -> bool:
     """Tell whether a query fails even where nothing is damaged, since there is nothing."""
-    with closing(in_memory()) as nothing:
+    with closing(connect(":memory:")) as nothing:
         try:
             _found(nothing, query, limit, vector)
         except sqlite3.Error:
