@@ -32,10 +32,11 @@ test: .venv .venv/clients/.installed tools lint types docs ## everything: lint, 
 
 check: test ## the same as test: what CI runs
 
-lint: .venv ## style, format, layers
+lint: .venv ## style, format, layers, the script of the page
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/oxlint --quiet src/nacre/web/static
 
 types: .venv ## mypy, strict
 	@$(BIN)/mypy

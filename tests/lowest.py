@@ -19,7 +19,8 @@ def constraints() -> list[str]:
     """Each dependency as `name==lowest`."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in EXTRAS)]
-    found = [re.fullmatch(r"([\w.-]+)>=([\w.]+)(;.*)?", one.replace(" ", "")) for group in groups for one in group]
+    bounds = re.compile(r"([\w.-]+)>=([\w.]+)(,<[\w.]+)?(;.*)?")
+    found = [bounds.fullmatch(one.replace(" ", "")) for group in groups for one in group]
     return [f"{one[1]}=={one[2]}" for one in found if one]
 
 

@@ -15,7 +15,7 @@ const local = href => href && URL.canParse(href, ours) && new URL(href, ours).hr
 // A proxy whose server is away answers in its own words.
 const why = async answer => (await answer.json().catch(() => ({}))).detail || `the server answered ${answer.status}; try again`;
 const at = (address, query) => `${address}${address.includes("?") ? "&" : "?"}${query}`;
-const parsed = html => { const holder = document.createElement("template"); holder.innerHTML = html; return holder.content; };
+const parsed = text => { const holder = document.createElement("template"); holder.innerHTML = text; return holder.content; };
 
 // ---- logging in: the token may stand behind the address, where no server sees it
 
@@ -201,7 +201,7 @@ class Scroller {
     if (!wanted) return;
     const {moves} = this;
     this.busy = wanted.isFar ? this.jump(wanted.chunk, () => moves === this.moves) : this.add(wanted.chunk);
-    try { await this.busy; } catch (error) { tell("server not reachable; scroll to retry"); this.busy = null; return; }
+    try { await this.busy; } catch { tell("server not reachable; scroll to retry"); this.busy = null; return; }
     this.busy = null;
     this.soon();
   }
@@ -229,7 +229,7 @@ class Scroller {
     if (!section || (chunk !== this.from - 1 && chunk !== this.to + 1)) return;
     const isAbove = chunk < this.from;
     this.hold(() => {
-      (isAbove ? this.before.after(section) : this.after.before(section));
+      if (isAbove) this.before.after(section); else this.after.before(section);
       this.measure();
       this.fill();
     });
@@ -494,8 +494,8 @@ const begin = async () => { await scroller.show(scroller.first); scrollTo({top: 
 
 const row = on => {
   const many = all("main li > a");
-  const at = many.indexOf(document.activeElement);
-  many.at(at < 0 ? 0 : Math.min(Math.max(at + (on ? 1 : -1), 0), many.length - 1))?.focus();
+  const from = many.indexOf(document.activeElement);
+  many.at(from < 0 ? 0 : Math.min(Math.max(from + (on ? 1 : -1), 0), many.length - 1))?.focus();
 };
 
 // ---- what is offered for the message or the block of text that one points at
@@ -720,10 +720,10 @@ const wait = isWaiting => {
 const stop = () => { if (turn) fetch(`${main.dataset.api}/stop`, {method: "POST"}); };
 let turn = null;
 
-const draft = (kind, step = "") => {
+const draft = (kind, nth = "") => {
   const one = document.createElement("article");
   one.className = `${kind} draft`;
-  one.dataset.step = step;
+  one.dataset.step = nth;
   const head = document.createElement("h2"), name = document.createElement("b"), body = document.createElement("div");
   name.textContent = kind;
   head.append(name);
@@ -933,14 +933,14 @@ const IMAGE = /\.(png|jpe?g|jpe|gif|webp)$/i;
 const attached = [];
 const base64 = bytes => {
   let text = "";
-  for (let place = 0; place < bytes.length; place += 32768) text += String.fromCharCode(...bytes.subarray(place, place + 32768));
+  for (let from = 0; from < bytes.length; from += 32768) text += String.fromCharCode(...bytes.subarray(from, from + 32768));
   return btoa(text);
 };
 const drawFiles = () => {
   const list = $("#files");
   list.hidden = !attached.length;
   form.content.required = !attached.length;
-  list.replaceChildren(...attached.map((file, place) => {
+  list.replaceChildren(...attached.map((file, index) => {
     const item = document.createElement("li"), button = document.createElement("button");
     if (IMAGE.test(file.name)) {
       const image = document.createElement("img");
@@ -952,7 +952,7 @@ const drawFiles = () => {
     button.className = "plain";
     button.textContent = "×";
     button.setAttribute("aria-label", `Remove ${file.name}`);
-    button.addEventListener("click", () => { attached.splice(place, 1); drawFiles(); keepFiles(); form.content.focus(); });
+    button.addEventListener("click", () => { attached.splice(index, 1); drawFiles(); keepFiles(); form.content.focus(); });
     item.append(file.name, button);
     return item;
   }));
@@ -1053,16 +1053,16 @@ if (list) {
 // ---- questions that wait for a person
 
 addEventListener("submit", async event => {
-  const form = event.target;
-  if (form.matches("[action$='/logout']")) Object.keys(localStorage).filter(isDraft).forEach(one => localStorage.removeItem(one));
-  if (form.matches("[action*='/do/delete/']")) forget(main.dataset.page);
-  if (!form.matches(".ask")) return;
+  const sent = event.target;
+  if (sent.matches("[action$='/logout']")) Object.keys(localStorage).filter(isDraft).forEach(one => localStorage.removeItem(one));
+  if (sent.matches("[action*='/do/delete/']")) forget(main.dataset.page);
+  if (!sent.matches(".ask")) return;
   event.preventDefault();
-  const answer = await fetch(form.action, {
-    method: "POST", body: new URLSearchParams(new FormData(form, event.submitter)), redirect: "manual",
+  const answer = await fetch(sent.action, {
+    method: "POST", body: new URLSearchParams(new FormData(sent, event.submitter)), redirect: "manual",
   });
   if (answer.type !== "opaqueredirect") tell(await why(answer));
-  if (answer.type === "opaqueredirect" || answer.status === 409) form.remove();
+  if (answer.type === "opaqueredirect" || answer.status === 409) sent.remove();
 });
 
 if (main) {
