@@ -13,7 +13,7 @@ from nacre.config import Settings
 from nacre.runtime import App
 from nacre.runtime.fallback import ModelChain
 from nacre.runtime.models import make_named
-from nacre.web.pages import model_choice, urls
+from nacre.web.pages import forms, urls
 from tests.everyday.model import Model
 
 OWN, OTHER = "ollama/gemma4:e4b", "ollama/qwen3:8b"
@@ -26,7 +26,7 @@ def test_one_model_is_shown_as_chosen(tmp_path: Path, current: str, pressed: lis
         app = App(settings, sessions, ModelChain(make_named(settings, OWN), settings))
         urls.mount("", "")
         try:
-            return await model_choice.html(app, "k", current)
+            return await forms.model_form(app, "k", current)
         finally:
             await app.provider.close()
 

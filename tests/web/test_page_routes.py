@@ -22,7 +22,7 @@ from nacre.storage.reader import Reading, reading
 from nacre.storage.view import LogView
 from nacre.web.api.queries import transcript
 from nacre.web.pages import message_html, search_page, urls
-from nacre.web.pages.highlight import marker, snippet
+from nacre.web.pages.message_html import marker, snippet
 from tests.web.browser.site import asked, called, fill, got, posted, returned, said
 
 HOSTILE = "<script>alert(1)</script> [x](javascript:alert(1)) \u202e\x1b[31m \"' <img src=x onerror=alert(1)>"
@@ -100,11 +100,11 @@ def test_other_words_are_searched_for_where_embeddings_are_installed(sessions: S
             return []
 
     query, stored = "where did I park by:meaning", Searched(sessions._store)
-    assert search_page.found(stored, query, is_installed=lambda: is_there) == []
+    assert search_page.search(stored, query, is_installed=lambda: is_there) == []
     assert searched == [("where did I park", is_there)]
     html = search_page.html(query, [], {}, is_installed=lambda: is_there)
     assert ("in other words" in html) is is_there
-    assert search_page.found(stored, "by:meaning", is_installed=lambda: is_there) == []
+    assert search_page.search(stored, "by:meaning", is_installed=lambda: is_there) == []
     assert len(searched) == 1
     assert got(sessions, "/search?q=by:meaning")
 

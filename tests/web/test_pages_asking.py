@@ -19,8 +19,8 @@ from nacre.messages import ToolCall
 from nacre.providers.scripted import Call
 from nacre.sessions import Sessions
 from nacre.tools.functions import Function
-from nacre.web.pages import approvals
-from nacre.web.pages.approvals import Audience, Question, Questions
+from nacre.web.pages import turn_view
+from nacre.web.pages.turn_view import Audience, Question, Questions
 from nacre.web.server import application
 from tests.web.browser.site import HEADERS, HOSTS, TOKEN, made, posted, said
 
@@ -45,10 +45,10 @@ def tool() -> Function:
 
 
 async def asked_in(
-    run: Callable[[Questions, list[Any], Audience, TaskGroup], Awaitable[None]], patience: float = 60.0
+    run: Callable[[Questions, list[Any], Audience, TaskGroup], Awaitable[None]], seconds: float = 60.0
 ) -> None:
     async with anyio.create_task_group() as tasks:
-        await run(Questions(patience=patience), [], Audience(), tasks)
+        await run(Questions(timeout=seconds), [], Audience(), tasks)
 
 
 def asker(questions: Questions, heard: list[Any], audience: Audience) -> Ask:
@@ -114,7 +114,7 @@ def test_only_the_session_s_own_open_questions_are_answered() -> None:
 
 def test_a_question_shows_exactly_what_would_be_done() -> None:
     call = ToolCall(id="1", name="shell", arguments={"command": "rm -rf <x>\necho hidden?"})
-    html = approvals.html(Question("", id='"i', key="a/b", call=call, effect="run"))
+    html = turn_view.question_html(Question("", id='"i', key="a/b", call=call, effect="run"))
     assert '<pre tabindex="0">$ rm -rf &lt;x&gt;\necho hidden?</pre>' in html
     assert 'action="/do/answer/a%2Fb"' in html
     assert 'value="&quot;i"' in html
@@ -127,7 +127,7 @@ def test_a_question_says_what_always_would_allow_for_a_skill() -> None:
         await anyio.wait_all_tasks_blocked()
         [question] = questions.of("k")
         wanted = "Always allows shell(git *), write_file, as the skill &lt;pdf&gt; wants."
-        assert wanted in approvals.html(question)
+        assert wanted in turn_view.question_html(question)
         questions.answer("k", question.id, "no")
 
     anyio.run(asked_in, run)
@@ -214,6 +214,6 @@ def test_of_two_answers_the_first_counts_and_the_second_is_told() -> None:
 @pytest.mark.parametrize("path", [["/etc/passwd"], {"of": "/etc/passwd"}, 7])
 def test_nothing_that_a_call_is_given_is_left_out_of_the_question(path: Any) -> None:
     call = ToolCall(id="1", name="x", arguments={"command": "rm", "path": path, "content": "c"})
-    shown = approvals.html(Question("", id="i", key="k", call=call, effect="run"))
+    shown = turn_view.question_html(Question("", id="i", key="k", call=call, effect="run"))
     assert "passwd" in shown or "path=7" in shown
     assert "content=" in shown

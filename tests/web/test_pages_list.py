@@ -73,10 +73,10 @@ def test_list_and_transcript_say_what_is_in_quarantine_until_it_is_settled(sessi
 def test_what_was_counted_goes_on_from_where_it_was(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
     worked(sessions, "k")
     app = made(sessions)
-    session_list.listed(app, Filters())
+    session_list.read_list(app, Filters())
     monkeypatch.setattr(LogView, "all", None)
     worked(sessions, "k")
-    [row] = session_list.listed(app, Filters()).rows
+    [row] = session_list.read_list(app, Filters()).rows
     assert row.tally is not None
     assert (row.tally.calls, row.tally.failed, row.tally.given) == (4, 2, 2400)
 
@@ -152,12 +152,12 @@ def test_the_sessions_beside_one_are_those_of_the_filtered_list(sessions: Sessio
         sessions.add_message(key, "user", "hi")
     app = made(sessions)
     first, second, third = keys(got(sessions, "/"))
-    assert session_list.beside(app, Filters(), first, 1) == second
-    assert session_list.beside(app, Filters(), third, -1) == second
-    assert session_list.beside(app, Filters(), first, -1) == ""
+    assert session_list.neighbour(app, Filters(), first, 1) == second
+    assert session_list.neighbour(app, Filters(), third, -1) == second
+    assert session_list.neighbour(app, Filters(), first, -1) == ""
     newest = next(key for key in (first, second) if key != "web:b")
     oldest = "irc:a" if newest == "irc:c" else "irc:c"
-    assert session_list.beside(app, Filters(prefix="irc:"), newest, 1) == oldest
+    assert session_list.neighbour(app, Filters(prefix="irc:"), newest, 1) == oldest
     assert got(sessions, f"/beside/{newest}?step=older&prefix=irc:", status=303) == ""
 
 
@@ -165,11 +165,11 @@ def test_a_list_of_many_is_not_kept_waiting_by_what_it_has_to_count(sessions: Se
     for at in range(60):
         sessions.add_message(f"k{at}", "user", "hi")
     app = made(sessions)
-    found = session_list.listed(app, Filters(), hurry=-1.0)
+    found = session_list.read_list(app, Filters(), hurry=-1.0)
     assert (found.is_pending, len(found.rows), {row.state for row in found.rows}) == (True, 50, {"unanswered"})
     assert 'data-full="/?page=1&amp;full=1"' in session_list.html(found)
-    assert not session_list.listed(app, Filters(is_full=True)).is_pending
-    assert not session_list.listed(app, Filters(), hurry=-1.0).is_pending
+    assert not session_list.read_list(app, Filters(is_full=True)).is_pending
+    assert not session_list.read_list(app, Filters(), hurry=-1.0).is_pending
 
 
 def test_what_is_pinned_or_asked_for_is_listed_however_old_it_is(sessions: Sessions) -> None:
@@ -182,7 +182,7 @@ def test_what_is_pinned_or_asked_for_is_listed_however_old_it_is(sessions: Sessi
     app = made(sessions)
 
     def list_of(filters: Filters) -> session_list.Listing:
-        return session_list.listed(app, filters, max_counted=50)
+        return session_list.read_list(app, filters, max_counted=50)
 
     assert list_of(Filters()).rows[0].info.key == "k0"
     assert [row.info.key for row in list_of(Filters(tag="work")).rows] == ["k1"]
@@ -193,9 +193,9 @@ def test_what_is_pinned_or_asked_for_is_listed_however_old_it_is(sessions: Sessi
 def test_a_large_session_is_counted_only_where_there_is_time(sessions: Sessions) -> None:
     fill(sessions, "large", 2000)
     app = made(sessions)
-    [row] = session_list.listed(app, Filters()).rows
+    [row] = session_list.read_list(app, Filters()).rows
     assert row.tally is None
-    [row] = session_list.listed(app, Filters(is_full=True)).rows
+    [row] = session_list.read_list(app, Filters(is_full=True)).rows
     assert row.tally is not None
     assert row.tally.calls == 500
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import aclosing, contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -113,17 +113,23 @@ async def records(
 
     with changes.of(sessions, key) if changes is not None else nullcontext() as bell:
         last = await read_end()
-        source = _Source(sessions, key, last.generation, after if after <= last.n else 0)
+        at = queries.End(last.generation, after if after <= last.n else 0)
+        following = sessions.follow(key, at.n)
         try:
             yield BEAT
             while last.n:
-                for entry in await source.read_to(last):
+                if last.generation != at.generation:
+                    _close(following)
+                    at = queries.End(last.generation, 0)
+                    following = sessions.follow(key, 0)
+                for entry in await _take(following, last.n) if last != at else ():
+                    at = queries.End(entry.generation, entry.n)
                     ts = queries.rfc3339(entry.ts)
                     record = schemas.Record(
                         generation=entry.generation, n=entry.n, ts=ts, kind=entry.kind, data=entry.data
                     )
                     yield event(record, name=entry.kind, id=str(entry.n))
-                if source.at == last:
+                if at == last:
                     if bell is None or bell.is_over:
                         return
                     if not await has_grown(bell):
@@ -131,49 +137,32 @@ async def records(
                 last = await read_end()
             yield event({"key": key}, name="deleted")
         finally:
-            source.close()
+            _close(following)
 
 
-class _Source:
-    """Where the records of a session come from; it is asked only for what is known to be there.
+async def _take(following: Generator[Entry, None, None], last: int) -> list[Entry]:
+    """Some of the records up to the last one, which is known to be there; none if it went away meanwhile.
 
     So no thread waits for what may never come, and none stays when a client goes.
     """
 
-    def __init__(self, sessions: Sessions, key: str, generation: str, after: int) -> None:
-        self._sessions = sessions
-        self._key = key
-        self.at = queries.End(generation, after)
-        self._following = sessions.follow(key, after)
+    def take() -> list[Entry]:
+        taken: list[Entry] = []
+        for entry in following:
+            taken.append(entry)
+            if entry.n >= last or len(taken) == _AT_ONCE:
+                break
+        return taken
 
-    async def read_to(self, last: queries.End) -> list[Entry]:
-        """Some of what is there up to the last record; none if it went away meanwhile."""
-        if last.generation != self.at.generation:
-            self.close()
-            self.at = queries.End(last.generation, 0)
-            self._following = self._sessions.follow(self._key, 0)
-        if last == self.at:
-            return []
-        following, found = self._following, list[Entry]()
+    with anyio.move_on_after(_READ_TIMEOUT):
+        return await to_thread.run_sync(take, abandon_on_cancel=True)
+    return []
 
-        def take() -> list[Entry]:
-            taken: list[Entry] = []
-            for entry in following:
-                taken.append(entry)
-                if entry.n >= last.n or len(taken) == _AT_ONCE:
-                    break
-            return taken
 
-        with anyio.move_on_after(_READ_TIMEOUT):
-            found = await to_thread.run_sync(take, abandon_on_cancel=True)
-        if found:
-            self.at = queries.End(found[-1].generation, found[-1].n)
-        return found
-
-    def close(self) -> None:
-        with suppress(ValueError):
-            # A generator that still runs in its thread closes with it.
-            self._following.close()
+def _close(following: Generator[Entry, None, None]) -> None:
+    with suppress(ValueError):
+        # A generator that still runs in its thread closes with it.
+        following.close()
 
 
 # ---- waiting for what is written

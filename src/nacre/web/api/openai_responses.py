@@ -12,6 +12,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,23 +33,22 @@ from nacre.records import View
 from nacre.runtime import App
 from nacre.runtime.structured_output import check_schema
 from nacre.sessions import Sessions
+from nacre.web.api import openai_schemas as openai
 from nacre.web.api import queries
 from nacre.web.api.api_routes import at_rest, decode_body, invalid, json_response, limits, respond
-from nacre.web.api.openai_messages import SYSTEM, choose_specs, message_of, specs_of, text_of
+from nacre.web.api.openai_messages import (
+    SYSTEM,
+    begin_document,
+    choose_specs,
+    end_document,
+    message_of,
+    specs_of,
+    stream_response,
+    text_config,
+    text_of,
+)
 from nacre.web.api.openai_models import choose_agent
 from nacre.web.api.openai_requests import RESPONSE, Answer, Asked, work
-from nacre.web.api.openai_response_items import Frame, end, items_of, stream, text_config
-from nacre.web.api.openai_schemas import (
-    ChatMessage,
-    ChosenFunction,
-    FlatJsonSchemaFormat,
-    Function,
-    JsonObjectFormat,
-    OfferedFunctions,
-    Respond,
-    ResponseDeleted,
-    ResponseDocument,
-)
 from nacre.web.api.retries import is_retry, request_id
 from nacre.web.caller import Caller, agent, begin, check_user, session_for
 from nacre.web.http_errors import Fault
@@ -94,14 +94,14 @@ class Found(NamedTuple):
 
 async def create(request: Request) -> Response:
     """Answer; a response that is stored continues when its client disconnects, any other is stopped."""
-    wanted = await decode_body(request, Respond)
+    wanted = await decode_body(request, openai.Respond)
     choose_agent(request, wanted.model)
     _check(wanted)
     form = None
     match wanted.text.format if wanted.text is not None else None:
-        case JsonObjectFormat():
+        case openai.JsonObjectFormat():
             form = Form(schema={"type": "object"})
-        case FlatJsonSchemaFormat(name=schema_name, schema=schema, strict=strict):
+        case openai.FlatJsonSchemaFormat(name=schema_name, schema=schema, strict=strict):
             form = Form(name=schema_name, schema=schema, strict=bool(strict))
         case _:
             pass
@@ -111,9 +111,9 @@ async def create(request: Request) -> Response:
     name, who, asked = await to_thread.run_sync(_parse, wanted, form, request)
     app = agent(request, who)
     running = begin(request, work(app, request.app.state.turns, asked), key=asked.key, who=who)
-    frame = Frame(name.id, app.provider.model, wanted, form=form, is_stored=bool(asked.key))
-    events = stream(running, frame, limits(request).heartbeat) if wanted.stream else None
-    return await respond(request, running, stream=events, whole=frame.whole, is_kept=bool(asked.key))
+    begun = begin_document(name.id, app.provider.model, wanted, form=form, is_stored=bool(asked.key))
+    stream = stream_response(running, begun, limits(request).heartbeat) if wanted.stream else None
+    return await respond(request, running, stream=stream, whole=partial(end_document, begun), is_kept=bool(asked.key))
 
 
 async def read(request: Request) -> Response:
@@ -135,7 +135,7 @@ async def delete(request: Request) -> Response:
         queries.erase(sessions, key)
 
     await at_rest(agent(request, who), key, erase)
-    return json_response(ResponseDeleted(id=name.id))
+    return json_response(openai.ResponseDeleted(id=name.id))
 
 
 routes = [
@@ -148,7 +148,7 @@ routes = [
 # ---- what is asked
 
 
-def _check(wanted: Respond) -> None:
+def _check(wanted: openai.Respond) -> None:
     """Refuse what would be answered otherwise than it was meant."""
     if wanted.background:
         reason = "background must be false: a response that is stored continues without its client anyway"
@@ -168,7 +168,7 @@ def _check(wanted: Respond) -> None:
         raise Fault("usage", reason, param="session_id")
 
 
-def _parse(wanted: Respond, form: Form | None, request: Request) -> tuple[Name, Caller, Asked]:
+def _parse(wanted: openai.Respond, form: Form | None, request: Request) -> tuple[Name, Caller, Asked]:
     """The request in the words of completions: who answers, in which session, and after what."""
     spoken = _parse_input(wanted.input)
     instructions = "\n\n".join(
@@ -180,9 +180,9 @@ def _parse(wanted: Respond, form: Form | None, request: Request) -> tuple[Name, 
         raise Fault("usage", reason, param="input")
     is_bare = bool(wanted.tools) or messages[-1].role == "tool"
     specs, must_call = _parse_tools(wanted)
-    place = _choose_place(wanted, messages, request)
+    name, who, key, before = _choose_place(wanted, messages, request)
     # Without a session, and to the model alone, instructions are system text; in a session they go with the words.
-    terms = Terms(form=form, instructions=instructions if place.key and not is_bare else "")
+    terms = Terms(form=form, instructions=instructions if key and not is_bare else "")
     echo = Echo(
         is_bare=is_bare,
         instructions=wanted.instructions,
@@ -193,16 +193,16 @@ def _parse(wanted: Respond, form: Form | None, request: Request) -> tuple[Name, 
     messages = with_terms(messages, terms)
     messages[-1] = replace(messages[-1], extra={**messages[-1].extra, RESPONSE: msgspec.to_builtins(echo)})
     cut = 0
-    if place.key:
+    if key:
         spoke_last = max((at for at, one in enumerate(messages) if one.role == "assistant"), default=-1)
         cut = spoke_last + 1 if is_bare else len(messages) - 1
     asked = Asked(
-        key=place.key,
-        nowhere=place.who.key() if place.who.is_guest else "",
-        id=place.name.message if place.key else "",
+        key=key,
+        nowhere=who.key() if who.is_guest else "",
+        id=name.message if key else "",
         is_retry=is_retry(request.headers),
         system=instructions,
-        messages=[*place.before, *messages[cut:]],
+        messages=[*before, *messages[cut:]],
         tools=specs if is_bare else None,
         must_call=must_call,
         one_call=wanted.parallel_tool_calls is False,
@@ -210,25 +210,25 @@ def _parse(wanted: Respond, form: Form | None, request: Request) -> tuple[Name, 
         terms=terms,
         seed=messages[:cut],
     )
-    return place.name, place.who, asked
+    return name, who, asked
 
 
-def _parse_tools(wanted: Respond) -> tuple[list[Spec], bool]:
+def _parse_tools(wanted: openai.Respond) -> tuple[list[Spec], bool]:
     """The functions that the model may call, and whether it must; raises Fault for tools of other kinds."""
-    functions: list[Function] = []
+    functions: list[openai.Function] = []
     for at, tool in enumerate(wanted.tools or ()):
         if (kind := tool.get("type")) != "function":
             reason = f"tools of type {kind!r:.100} do not run here; there are functions, which the client runs"
             raise Fault("usage", reason, param=f"tools[{at}].type")
         try:
-            functions.append(msgspec.convert(tool, Function))
+            functions.append(msgspec.convert(tool, openai.Function))
         except msgspec.ValidationError as error:
             raise invalid(error, "a function", under=f"tools[{at}]") from error
     is_offered, names = True, None
     match wanted.tool_choice:
-        case ChosenFunction(name=name):
+        case openai.ChosenFunction(name=name):
             must_call, names = True, [name]
-        case OfferedFunctions(mode=mode, tools=tools):
+        case openai.OfferedFunctions(mode=mode, tools=tools):
             must_call, names = mode == "required", [tool.name for tool in tools]
         case word:
             is_offered, must_call = word != "none", word == "required"
@@ -248,7 +248,7 @@ def _parse_input(given: str | Sequence[Mapping[str, Any]]) -> list[Message]:
         if kind == "reasoning":
             continue
         try:
-            chat = msgspec.convert(_mapping(kind, item, param), ChatMessage)
+            chat = msgspec.convert(_mapping(kind, item, param), openai.ChatMessage)
         except msgspec.ValidationError as error:
             raise Fault("usage", invalid(error, f"an item of type {kind!r:.100}").detail, param=param) from error
         message = message_of(chat, param=param)
@@ -308,16 +308,11 @@ def _content(given: Any, param: str) -> Any:
 # ---- where it is said
 
 
-class _Place(NamedTuple):
-    """Who asks, which session a message goes to ("" for none), and what comes before it where that has none."""
-
-    name: Name
-    who: Caller
-    key: str
-    before: Sequence[Message] = ()
+_Place = tuple[Name, Caller, str, Sequence[Message]]
+"""A response's name, who asks, which session a message goes to ("" for none), and what comes before it if none."""
 
 
-def _choose_place(wanted: Respond, messages: Sequence[Message], request: Request) -> _Place:
+def _choose_place(wanted: openai.Respond, messages: Sequence[Message], request: Request) -> _Place:
     """Find or choose the session; one that has gone on since the previous response is forked there."""
     given = request_id(request.headers)
     check_user(request, wanted.user)
@@ -328,7 +323,7 @@ def _choose_place(wanted: Respond, messages: Sequence[Message], request: Request
             session = _derived(given, "session") or secrets.token_hex(12)
         name = Name(session, user, mine)
         who, key = session_for(request, session=session, user=user)
-        return _Place(name, who, "" if wanted.store is False else key)
+        return name, who, "" if wanted.store is False else key, ()
     before = _parse_id(wanted.previous_response_id)
     if user and before.user != user:
         raise _no_such(before)
@@ -341,20 +336,20 @@ def _choose_place(wanted: Respond, messages: Sequence[Message], request: Request
     if wanted.store is False:
         if not found.is_last:
             raise Fault("usage", "without store only the newest response of a session can be continued")
-        return _Place(name, who, "", sessions.get_history(key))
+        return name, who, "", sessions.get_history(key)
     if found.is_last:
-        return _Place(name, who, key)
+        return name, who, key, ()
     # The message that came after the answer may be this one, sent again.
     uid, n = found.answer.generation, found.answer.n
     later = [one.message for one in sessions.transcript(key) if one.generation == uid and one.n > n]
     next_id, content = next(((id, one.content) for one in later if (id := id_of(one))), ("", None))
     if next_id == mine or (next_id and is_retry(request.headers) and content == messages[-1].content):
-        return _Place(name._replace(message=next_id), who, key)
+        return name._replace(message=next_id), who, key, ()
     session = _derived(given, "fork") or secrets.token_hex(12)
     _, branch = session_for(request, session=session, user=before.user)
     if not sessions.exists(branch):
         sessions.fork(key, branch, at=found.answer.n)
-    return _Place(name._replace(session=session), who, branch)
+    return name._replace(session=session), who, branch, ()
 
 
 def _derived(id: str, use: str) -> str:
@@ -415,11 +410,11 @@ def _echo(message: Message) -> Echo:
     return msgspec.convert(message.extra[RESPONSE], Echo)
 
 
-def _stored_response(app: App, key: str, name: Name) -> ResponseDocument:
+def _stored_response(app: App, key: str, name: Name) -> openai.ResponseDocument:
     words, answer, _ = _found(app.sessions, key, name)
     echo = _echo(words.message)
     form = terms_of([words.message]).form
-    document = ResponseDocument(
+    document = openai.ResponseDocument(
         id=name.id,
         created_at=int(words.ts.timestamp()),
         status="in_progress",
@@ -432,6 +427,5 @@ def _stored_response(app: App, key: str, name: Name) -> ResponseDocument:
     )
     if answer is None:
         return document
-    said = answer.message
     usage = queries.usage_between(app.sessions, key, words.n, answer.n)
-    return end(document, Answer(message=said, usage=usage), items_of(name.id, said))
+    return end_document(document, Answer(message=answer.message, usage=usage))

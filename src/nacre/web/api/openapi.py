@@ -9,21 +9,23 @@ import msgspec
 from msgspec import Struct
 
 import nacre
-from nacre.web.api import openai_schemas, schemas
+from nacre.web.api import openai_schemas as openai
+from nacre.web.api import schemas
 from nacre.web.http_errors import OPENAI_PREFIX, STATUSES, Problem
 
 _REF = "#/components/schemas/{name}"
 _KEY = "/api/sessions/{key}"
+_OPENAI_HEADERS = ("Idempotency-Key", "X-Session-Id", "X-Stainless-Retry-Count")
 
 
-class Operation(Struct, frozen=True, kw_only=True):
+class Operation(Struct, frozen=True):
     """One thing that the server does; `text` is the media type of an answer that is no JSON."""
 
     id: str
     method: str
     path: str
     summary: str
-    answer: type[Struct] | None
+    answer: type[Struct] | None = None
     query: type[Struct] | None = None
     body: type[Struct] | None = None
     status: int = 200
@@ -35,152 +37,107 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 OPERATIONS = (
     Operation(
-        id="list",
-        method="GET",
-        path="/api/sessions",
-        summary="List sessions, newest first",
+        "list",
+        "GET",
+        "/api/sessions",
+        "List sessions, newest first",
         query=schemas.ListQuery,
         answer=schemas.SessionList,
     ),
     Operation(
-        id="search",
-        method="GET",
-        path="/api/search",
-        summary="Search the messages of all sessions",
+        "search",
+        "GET",
+        "/api/search",
+        "Search the messages of all sessions",
         query=schemas.SearchQuery,
         answer=schemas.FoundList,
     ),
     Operation(
-        id="read",
-        method="GET",
-        path=_KEY,
-        summary="Read a session, newest page first",
-        query=schemas.ReadQuery,
-        answer=schemas.Conversation,
+        "read", "GET", _KEY, "Read a session, newest page first", query=schemas.ReadQuery, answer=schemas.Conversation
     ),
     Operation(
-        id="events",
-        method="GET",
-        path=f"{_KEY}/events",
-        summary="Follow the records of a session; an event's id is the record's number",
+        "events",
+        "GET",
+        f"{_KEY}/events",
+        "Follow the records of a session; an event's id is the record's number",
         query=schemas.EventsQuery,
-        answer=None,
         streams=True,
         headers=("Last-Event-ID",),
     ),
     Operation(
-        id="send",
-        method="POST",
-        path=f"{_KEY}/messages",
-        summary="Send a message; creates the session if needed; waits for the answer, or streams it",
+        "send",
+        "POST",
+        f"{_KEY}/messages",
+        "Send a message; creates the session if needed; waits for the answer, or streams it",
         body=schemas.Send,
         answer=schemas.Sent,
         streams=True,
         headers=("Idempotency-Key",),
     ),
+    Operation("rename", "PATCH", _KEY, "Set the title", body=schemas.Rename, answer=schemas.Renamed),
     Operation(
-        id="rename", method="PATCH", path=_KEY, summary="Set the title", body=schemas.Rename, answer=schemas.Renamed
-    ),
-    Operation(
-        id="fork",
-        method="POST",
-        path=f"{_KEY}/fork",
-        summary="Create a new session that shares the history",
+        "fork",
+        "POST",
+        f"{_KEY}/fork",
+        "Create a new session that shares the history",
         body=schemas.Fork,
         answer=schemas.Forked,
         status=201,
     ),
+    Operation("archive", "POST", f"{_KEY}/archive", "Archive a session; it can still be read", answer=schemas.Done),
+    Operation("unarchive", "POST", f"{_KEY}/unarchive", "Make an archived session active again", answer=schemas.Done),
+    Operation("stop", "POST", f"{_KEY}/stop", "Stop the running turn of a session", answer=schemas.Done),
+    Operation("delete", "DELETE", _KEY, "Erase a session for good", answer=schemas.Done),
+    Operation("models", "GET", "/v1/models", "List the models", answer=openai.ModelList),
+    Operation("model", "GET", "/v1/models/{id}", "One model", answer=openai.Model),
     Operation(
-        id="archive",
-        method="POST",
-        path=f"{_KEY}/archive",
-        summary="Archive a session; it can still be read",
-        answer=schemas.Done,
-    ),
-    Operation(
-        id="unarchive",
-        method="POST",
-        path=f"{_KEY}/unarchive",
-        summary="Make an archived session active again",
-        answer=schemas.Done,
-    ),
-    Operation(
-        id="stop",
-        method="POST",
-        path=f"{_KEY}/stop",
-        summary="Stop the running turn of a session",
-        answer=schemas.Done,
-    ),
-    Operation(id="delete", method="DELETE", path=_KEY, summary="Erase a session for good", answer=schemas.Done),
-    Operation(id="models", method="GET", path="/v1/models", summary="List the models", answer=openai_schemas.ModelList),
-    Operation(id="model", method="GET", path="/v1/models/{id}", summary="One model", answer=openai_schemas.Model),
-    Operation(
-        id="chat",
-        method="POST",
-        path="/v1/chat/completions",
-        summary="OpenAI's chat completions, answered by the agent",
-        body=openai_schemas.Chat,
-        answer=openai_schemas.Completion,
+        "chat",
+        "POST",
+        "/v1/chat/completions",
+        "OpenAI's chat completions, answered by the agent",
+        body=openai.Chat,
+        answer=openai.Completion,
         streams=True,
-        headers=("Idempotency-Key", "X-Session-Id", "X-Stainless-Retry-Count"),
+        headers=_OPENAI_HEADERS,
     ),
     Operation(
-        id="respond",
-        method="POST",
-        path="/v1/responses",
-        summary="OpenAI's responses, answered by the agent",
-        body=openai_schemas.Respond,
-        answer=openai_schemas.ResponseDocument,
+        "respond",
+        "POST",
+        "/v1/responses",
+        "OpenAI's responses, answered by the agent",
+        body=openai.Respond,
+        answer=openai.ResponseDocument,
         streams=True,
-        headers=("Idempotency-Key", "X-Session-Id", "X-Stainless-Retry-Count"),
+        headers=_OPENAI_HEADERS,
     ),
     Operation(
-        id="response",
-        method="GET",
-        path="/v1/responses/{id}",
-        summary="Read a response that was stored",
-        answer=openai_schemas.ResponseDocument,
+        "response", "GET", "/v1/responses/{id}", "Read a response that was stored", answer=openai.ResponseDocument
     ),
     Operation(
-        id="forget",
-        method="DELETE",
-        path="/v1/responses/{id}",
-        summary="Erase the session that a response is in",
-        answer=openai_schemas.ResponseDeleted,
+        "forget",
+        "DELETE",
+        "/v1/responses/{id}",
+        "Erase the session that a response is in",
+        answer=openai.ResponseDeleted,
     ),
     Operation(
-        id="embed",
-        method="POST",
-        path="/v1/embeddings",
-        summary="OpenAI's embeddings, where `nacre setup embeddings` was run",
-        body=openai_schemas.Embed,
-        answer=openai_schemas.VectorList,
+        "embed",
+        "POST",
+        "/v1/embeddings",
+        "OpenAI's embeddings, where `nacre setup embeddings` was run",
+        body=openai.Embed,
+        answer=openai.VectorList,
     ),
+    Operation("healthz", "GET", "/healthz", "Check that the process is running", text="text/plain", is_public=True),
     Operation(
-        id="healthz",
-        method="GET",
-        path="/healthz",
-        summary="Check that the process is running",
-        answer=None,
-        text="text/plain",
-        is_public=True,
-    ),
-    Operation(
-        id="readyz",
-        method="GET",
-        path="/readyz",
-        summary="Check that new messages can be stored and answered; 503 if not",
+        "readyz",
+        "GET",
+        "/readyz",
+        "Check that new messages can be stored and answered; 503 if not",
         answer=schemas.Readiness,
         is_public=True,
     ),
-    Operation(
-        id="metrics",
-        method="GET",
-        path="/metrics",
-        summary="Metrics in Prometheus' text format",
-        answer=None,
-        text="text/plain",
-    ),
+    Operation("metrics", "GET", "/metrics", "Metrics in Prometheus' text format", text="text/plain"),
 )
 
 
@@ -208,7 +165,7 @@ _HEADERS: dict[str, dict[str, Any]] = {
 def document(base: str = "") -> bytes:
     """The document, as JSON; `base` is the path on the host that all paths are below."""
     used = [kind for one in OPERATIONS for kind in (one.body, one.answer) if kind is not None]
-    _, found = msgspec.json.schema_components({*used, Problem, openai_schemas.OpenAIError}, ref_template=_REF)
+    _, found = msgspec.json.schema_components({*used, Problem, openai.OpenAIError}, ref_template=_REF)
     paths: dict[str, Any] = {}
     for one in OPERATIONS:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
@@ -244,7 +201,7 @@ def _operation(one: Operation) -> dict[str, Any]:
         **({"text/event-stream": {"schema": _EVENT}} if one.streams else {}),
     }
     is_openai = one.path.startswith(OPENAI_PREFIX)
-    fault = _json(openai_schemas.OpenAIError) if is_openai else _json(Problem, "application/problem+json")
+    fault = _json(openai.OpenAIError) if is_openai else _json(Problem, "application/problem+json")
     responses = {
         str(one.status): {"description": one.summary, "content": content},
         **{str(status): {"description": "The error", "content": fault} for status in sorted(set(STATUSES.values()))},

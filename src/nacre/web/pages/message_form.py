@@ -31,11 +31,11 @@ from nacre.web.api.retries import deliver_once, newest
 from nacre.web.http_errors import Fault
 
 Work = Callable[[Emit], Awaitable[Message | None]]
-"""A turn, told whom to tell of what happens in it; gives the answer, None if another turn gave it."""
+"""A turn, given what hears of its events; gives the answer, None if another turn gave it."""
 
-MOST_FILES = 20
+MAX_FILES = 20
 _DIGITS = 18
-_LONGEST_ID = 64
+_MAX_ID = 64
 
 
 class File(Struct, frozen=True):
@@ -60,7 +60,7 @@ class Saying(Struct, frozen=True):
     files: tuple[File, ...] = ()
 
 
-def saying_in(body: bytes) -> Saying:
+def parse_saying(body: bytes) -> Saying:
     """What the script sent; raises Fault if it is not that."""
     try:
         return msgspec.json.decode(body, type=Saying)
@@ -82,12 +82,19 @@ def inbound_of(key: str, saying: Saying) -> UserMessage | None:
         return None
     if not (words or saying.files):
         raise Fault("usage", "the message is empty")
-    if len(saying.files) > MOST_FILES:
-        raise Fault("usage", f"a message has at most {MOST_FILES} files")
+    if len(saying.files) > MAX_FILES:
+        raise Fault("usage", f"a message has at most {MAX_FILES} files")
     meta = {**first_title(words or saying.files[0].name), **({CHOSEN: saying.model} if saying.model else {})}
-    whole = content(words, [_part(file) for file in saying.files])
-    id = saying.id[:_LONGEST_ID] or secrets.token_hex(16)
-    return UserMessage(key=key, content=whole, id=id, sender="web", meta=meta)
+    parts: list[dict[str, Any]] = []
+    for file in saying.files:
+        try:
+            parts.append(file_part(one_line(file.name), b64decode(file.data, validate=True)))
+        except ValueError as error:
+            raise Fault("usage", f"the file {file.name!r:.100} did not arrive whole: {error}") from error
+        except NacreError as error:
+            raise Fault("usage", str(error)) from error
+    id = saying.id[:_MAX_ID] or secrets.token_hex(16)
+    return UserMessage(key=key, content=content(words, parts), id=id, sender="web", meta=meta)
 
 
 def turn(
@@ -100,26 +107,26 @@ def turn(
 ) -> Work:
     """The work of a turn; a message that was sent before under its id is not stored again.
 
-    `began` is told the session's last record before the turn.
+    `began` gets the session's last record before the turn.
     """
     inbound = inbound_of(key, saying)
 
     async def work(emit: Emit) -> Message | None:
-        stand = await to_thread.run_sync(newest, app.sessions, key)
-        began(stand.n)
+        before = await to_thread.run_sync(newest, app.sessions, key)
+        began(before.n)
         if inbound is None:
             await _go_back(app, key, saying.again if saying.again.isdecimal() else "", is_edit=False)
             return await app.kernel.resume(key, emit=emit, ask=asker(emit))
         edit = partial(_go_back, app, key, saying.edit, is_edit=True) if saying.edit else None
-        return await deliver_once(app, inbound, stand, emit=emit, ask=asker(emit), prepare=edit)
+        return await deliver_once(app, inbound, before, emit=emit, ask=asker(emit), prepare=edit)
 
     return work
 
 
-def keeping_failures(app: App, key: str, work: Work, explain: Callable[[BaseException], Fault]) -> Work:
+def keep_failures(app: App, key: str, work: Work, explain: Callable[[BaseException], Fault]) -> Work:
     """The same work; why it fails is stored in the session, so that a page that is opened later can show it.
 
-    `explain` says it in the words that whoever reads the session may know.
+    `explain` says it in the words that a reader of the session may know.
     """
 
     def keep(fault: Fault) -> None:
@@ -135,7 +142,7 @@ def keeping_failures(app: App, key: str, work: Work, explain: Callable[[BaseExce
             # Nothing was begun, or a person ended it.
             raise
         except Exception as error:
-            # The store may be what has failed; the turn's own error is the one to tell of.
+            # The store may be what has failed; the turn's own error is the one to report.
             with suppress(StoreError):
                 await to_thread.run_sync(keep, explain(error))
             raise
@@ -144,7 +151,7 @@ def keeping_failures(app: App, key: str, work: Work, explain: Callable[[BaseExce
 
 
 async def _go_back(app: App, key: str, number: str, *, is_edit: bool) -> None:
-    """Go back to before message `number`, or to behind the person's message that it answers."""
+    """Go back to before message `number`, or to after the person's message that it answers."""
     if number and not (number.isascii() and number.isdecimal() and len(number) <= _DIGITS):
         raise Fault("usage", f"a message is named by its number, not {number!r:.40}")
     if app.kernel.is_at_work(key):
@@ -176,12 +183,3 @@ async def _go_back(app: App, key: str, number: str, *, is_edit: bool) -> None:
                 app.sessions.rewind(key, goal)
 
     await to_thread.run_sync(go)
-
-
-def _part(file: File) -> dict[str, Any]:
-    try:
-        return file_part(one_line(file.name), b64decode(file.data, validate=True))
-    except ValueError as error:
-        raise Fault("usage", f"the file {file.name!r:.100} did not arrive whole: {error}") from error
-    except NacreError as error:
-        raise Fault("usage", str(error)) from error

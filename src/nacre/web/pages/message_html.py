@@ -1,21 +1,30 @@
-"""Messages as HTML: what was said, runs of calls folded to one line, failures open, thinking hidden."""
+"""Messages as HTML: what was said, runs of calls folded to one line, failures open, thinking hidden.
+
+What was searched for is marked in HTML that is made already, never inside its tags.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from nacre.history.branches import Bar
 from nacre.history.transcript import Chunk, Fork, Transcript
-from nacre.messages import Message, Stored
+from nacre.index.query import parse
+from nacre.messages import Message
 from nacre.render.conversation import Call, Cut, Said, parts, text_in
 from nacre.render.html import escaped, html
 from nacre.render.html_page import facts, kind_of, who
-from nacre.web import attachments
-from nacre.web.pages import call_html, urls
-from nacre.web.pages.call_html import FEWEST_IN_RUN, Made, cut
-from nacre.web.pages.highlight import Marker
+from nacre.web.pages import message_parts, urls
+from nacre.web.pages.message_parts import MIN_IN_RUN, Made, cut
+
+Marker = Callable[[str], str]
+
+_TAG = re.compile(r"(<[^>]*>)")
+_ENTITY = r"&(?:amp|lt|gt|quot|#39);"
 
 
 class Scene(Struct, frozen=True, kw_only=True):
@@ -30,80 +39,69 @@ class Scene(Struct, frozen=True, kw_only=True):
     newest: str = ""
 
 
-def section(transcript: Transcript, chunk: Chunk, mark: Marker) -> str:
-    """A chunk of messages, with the bars and switchers that stand among them."""
-    given = {str(one.n): one.message for one in chunk.stored}
-    is_end = bool(chunk.places) and chunk.places[-1] == transcript.high and not transcript.tip
-    newest = str(chunk.stored[-1].n) if is_end else ""
-    scene = Scene(given=given, mark=mark, transcript=transcript, newest=newest)
-    drawn = "".join(_drawn(scene, chunk))
-    told = {"chunk": chunk.number, "high": transcript.high, "n": transcript.n, "live": transcript.live}
-    data = " ".join(f'data-{name}="{value}"' for name, value in told.items())
-    return f"<section {data}>{drawn}</section>\n"
+def sections(transcript: Transcript, mark: Marker) -> str:
+    """The chunks of a transcript that were read, with the bars and switchers that stand among their messages."""
+    shown = ""
+    for chunk in transcript.chunks:
+        given = {str(one.n): one.message for one in chunk.stored}
+        is_end = bool(chunk.places) and chunk.places[-1] == transcript.high and not transcript.tip
+        newest = str(chunk.stored[-1].n) if is_end else ""
+        scene = Scene(given=given, mark=mark, transcript=transcript, newest=newest)
+        facts = {"chunk": chunk.number, "high": transcript.high, "n": transcript.n, "live": transcript.live}
+        data = " ".join(f'data-{name}="{value}"' for name, value in facts.items())
+        shown += f"<section {data}>{''.join(_pieces(scene, chunk))}</section>\n"
+    return shown
 
 
-def _drawn(scene: Scene, chunk: Chunk) -> Iterator[str]:
-    places = {one.n: place for place, one in enumerate(chunk.stored)}
-    bars = _by_number(scene.transcript, chunk)
-    forks = {fork.parent: fork for fork in scene.transcript.forks}
-    if chunk.number == 0 and 0 in forks and scene.transcript.low == 1:
-        yield _switcher(scene.transcript, forks[0])
+def _pieces(scene: Scene, chunk: Chunk) -> Iterator[str]:
+    """Runs of messages, and what stands between them."""
+    shown = scene.transcript
+    numbers = {place: one.n for place, one in zip(chunk.places, chunk.stored, strict=True)}
+    # Bars stand before the first message that they do not cover, where what they cover is shown too.
+    covers = {bar.covers + 1: bar for bar in reversed(shown.bars)} if shown.is_all else {}
+    bars = {n: covers[place] for place, n in numbers.items() if place in covers}
+    forks = {fork.parent: fork for fork in shown.forks}
+    if chunk.number == 0 and 0 in forks and shown.low == 1:
+        yield _switcher(shown, forks[0])
     # What the model sees, or would see again if the session went on from the branch that is shown.
-    live = frozenset(one.n for place, one in _placed(chunk) if place > scene.transcript.hidden)
+    live = frozenset(n for place, n in numbers.items() if place > shown.hidden)
     run: list[Said] = []
-    for part in parts(chunk.stored, live=live, newest=scene.transcript.generation):
+    for part in parts(chunk.stored, live=live, newest=shown.generation):
         if isinstance(part, Cut):
             continue
-        before = [bars[n] for n in _numbers(part) if n in bars]
-        after = [forks[n] for n in _numbers(part) if n in forks and n in places]
-        if before or not _goes_on(run, part, scene):
+        own = [int(part.label), *(int(call.result.label) for call in part.calls if call.result is not None)]
+        before = [bars[n] for n in own if n in bars]
+        after = [forks[n] for n in own if n in forks and n in numbers.values()]
+        # A run goes on with messages that do nothing but call.
+        is_quiet = bool(run) and _is_quiet(run[-1], scene) and _is_quiet(part, scene)
+        if before or (run and not (is_quiet and run[-1].is_live == part.is_live)):
             yield from _run(run, scene)
             run = []
-        yield from (bar(one, is_in_force=one == scene.transcript.bars[0]) for one in before)
+        yield from (bar(one, is_in_force=one == shown.bars[0]) for one in before)
         run.append(part)
         if after:
             yield from _run(run, scene)
             run = []
-        yield from (_switcher(scene.transcript, fork) for fork in after)
+        yield from (_switcher(shown, fork) for fork in after)
     yield from _run(run, scene)
-
-
-def _goes_on(run: Sequence[Said], said: Said, scene: Scene) -> bool:
-    """Tell whether a message goes on with a run: both do nothing but call."""
-    return not run or (_is_quiet(run[-1], scene) and _is_quiet(said, scene) and run[-1].is_live == said.is_live)
 
 
 def _is_quiet(said: Said, scene: Scene) -> bool:
     """Tell whether a message only calls, and what came of that is only text."""
     answers = [answer for call in said.calls if (answer := scene.given.get(_answer(call))) is not None]
-    shows = said.text.strip() or said.attachments or any(map(attachments.parts, answers))
+    shows = said.text.strip() or said.attachments or any(map(message_parts.attachments, answers))
     return bool(said.calls) and said.role == "assistant" and not shows
 
 
 def _run(run: Sequence[Said], scene: Scene) -> Iterator[str]:
     """Messages that do nothing but call, folded if they call often; one that says something stands alone."""
     many = [made for said in run if _is_quiet(said, scene) for made in _made(said, scene)]
-    if len(many) < FEWEST_IN_RUN:
+    if len(many) < MIN_IN_RUN:
         yield from (_article(said, scene) for said in run)
     else:
-        yield call_html.run(f"r{run[0].label}", many, "".join(_article(said, scene, is_compact=True) for said in run))
-
-
-def _numbers(said: Said) -> list[int]:
-    """A message's number, and those of its calls' results."""
-    return [int(said.label), *(int(call.result.label) for call in said.calls if call.result is not None)]
-
-
-def _by_number(transcript: Transcript, chunk: Chunk) -> dict[int, Bar]:
-    """The bars of a chunk, each by the message that it stands before; only where what it covers is shown too."""
-    bars = {bar.covers + 1: bar for bar in reversed(transcript.bars)}
-    if not transcript.is_all:
-        return {}
-    return {one.n: bars[place] for place, one in _placed(chunk) if place in bars}
-
-
-def _placed(chunk: Chunk) -> Iterator[tuple[int, Stored]]:
-    return zip(chunk.places, chunk.stored, strict=True)
+        yield message_parts.calls_line(
+            f"r{run[0].label}", many, "".join(_article(said, scene, is_compact=True) for said in run)
+        )
 
 
 # ---- one message
@@ -129,28 +127,24 @@ def _body(said: Said, scene: Scene) -> Iterator[str]:
         yield f'<details class="thinking"><summary><i>thinking</i></summary><pre tabindex="0">{thought}</pre></details>'
     if said.role == "tool":
         has_failed = scene.given[said.label].extra.get("failed") is True
-        yield call_html.alone(said.text, has_failed=has_failed)
+        yield message_parts.lone_result(said.text, has_failed=has_failed)
         yield _attached(said.label, scene)
         return
-    if text := _text(said, scene):
+    text, content = said.text, scene.given[said.label].content
+    if said.role == "user" and isinstance(content, list):
+        # Without the files that a person has attached.
+        text = "\n".join(text for text in map(text_in, content) if text and not message_parts.is_file(text))
+    if text:
         yield f'<div class="said" dir="auto">{html(cut(text))}</div>'
     yield _attached(said.label, scene)
     many = _made(said, scene)
     # What a tool shows stands below its line, also while that is folded.
     shown = [_attached(_answer(made.call), scene) for made in many]
-    if len(many) >= FEWEST_IN_RUN and not _is_quiet(said, scene):
-        yield call_html.run(f"c{escaped(said.label)}", many, "".join(map(call_html.folded, many)))
+    if len(many) >= MIN_IN_RUN and not _is_quiet(said, scene):
+        yield message_parts.calls_line(f"c{escaped(said.label)}", many, "".join(map(message_parts.call_line, many)))
         yield from shown
     else:
-        yield from (call_html.folded(made) + attached for made, attached in zip(many, shown, strict=True))
-
-
-def _text(said: Said, scene: Scene) -> str:
-    """What was said, without the files that a person has attached to it."""
-    content = scene.given[said.label].content
-    if said.role != "user" or not isinstance(content, list):
-        return said.text
-    return "\n".join(text for text in map(text_in, content) if text and not attachments.is_file(text))
+        yield from (message_parts.call_line(made) + attached for made, attached in zip(many, shown, strict=True))
 
 
 def _made(said: Said, scene: Scene) -> list[Made]:
@@ -162,7 +156,7 @@ def _made(said: Said, scene: Scene) -> list[Made]:
     for call, given in zip(said.calls, scene.given[said.label].tool_calls, strict=True):
         answer = scene.given.get(call.result.label) if call.result is not None else None
         made.append(Made(call=call, given=given, answer=answer, since=since, is_newest=is_newest))
-        since = made[-1].ended
+        since = made[-1].end
     return made
 
 
@@ -176,7 +170,7 @@ def _attached(label: str, scene: Scene) -> str:
     message, shown = scene.given.get(label), scene.transcript
     if message is None or not (message.media or isinstance(message.content, list)):
         return ""
-    return "".join(attachments.html(message, label, key=shown.key, generation=shown.generation))
+    return "".join(message_parts.attachments_html(message, label, key=shown.key, generation=shown.generation))
 
 
 # ---- what stands between messages
@@ -195,24 +189,45 @@ def bar(one: Bar, *, is_in_force: bool, more: str = "") -> str:
 def _switcher(transcript: Transcript, fork: Fork) -> str:
     """Where the history was rewound: one of several ways on."""
     at, count = fork.chosen, len(fork.tips)
+
+    def way(at: int, sign: str, name: str, label: str) -> str:
+        if not 0 <= at < count:
+            return f'<span aria-hidden="true">{sign}</span>'
+        address = urls.to("s", transcript.key, tip=fork.tips[at], at=fork.parent, g=transcript.generation)
+        look = f'data-way="{name}" aria-label="{label}" title="{label}"'
+        return f'<a href="{escaped(address)}#{fork.parent}" {look}>{sign}</a>'
+
     shown = f"{at + 1}/{count}" if at >= 0 else f"–/{count}"
     return (
         f'<nav class="branches" aria-label="Branches after message {fork.parent}">'
-        f"{_way(transcript, fork, at - 1, '&lsaquo;', 'before')} <span>branch {shown}</span> "
-        f"{_way(transcript, fork, at + 1 if at >= 0 else count, '&rsaquo;', 'after')}</nav>\n"
+        f"{way(at - 1, '&lsaquo;', 'before', 'Earlier branch (b)')} <span>branch {shown}</span> "
+        f"{way(at + 1 if at >= 0 else count, '&rsaquo;', 'after', 'Later branch (B)')}</nav>\n"
     )
 
 
-def _way(transcript: Transcript, fork: Fork, at: int, sign: str, way: str) -> str:
-    if not 0 <= at < len(fork.tips):
-        return f'<span aria-hidden="true">{sign}</span>'
-    address = urls.to("s", transcript.key, tip=fork.tips[at], at=fork.parent, g=transcript.generation)
-    label = "Earlier branch (b)" if way == "before" else "Later branch (B)"
-    return (
-        f'<a href="{escaped(address)}#{fork.parent}" data-way="{way}" aria-label="{label}" title="{label}">{sign}</a>'
-    )
+# ---- what was searched for
 
 
-def sections(transcript: Transcript, mark: Marker) -> str:
-    """All chunks of a transcript that are at hand."""
-    return "".join(section(transcript, chunk, mark) for chunk in transcript.chunks)
+def marker(query: str) -> Marker:
+    """What marks every term of a query; nothing to mark for an empty one."""
+    terms = sorted({escaped(term.text) for term in parse(query, now=time.time()).wanted if term.text}, key=len)
+    # An entity is passed over whole, so that a search for `amp` does not break one in two.
+    wanted = re.compile(f"({'|'.join(map(re.escape, reversed(terms)))})|{_ENTITY}", re.IGNORECASE)
+
+    def mark(html: str) -> str:
+        pieces = _TAG.split(html)
+        pieces[::2] = [
+            wanted.sub(lambda match: f"<mark>{match[1]}</mark>" if match[1] else match[0], text) for text in pieces[::2]
+        ]
+        return "".join(pieces)
+
+    return mark if terms else str
+
+
+def snippet(text: str) -> str:
+    """A search's snippet, in which matches stand between double asterisks."""
+    pieces = escaped(text).split("**")
+    if len(pieces) % 2 == 0:
+        # An asterisk pair of the message's own: what is a match cannot be told.
+        return "".join(pieces)
+    return "".join(f"<mark>{piece}</mark>" if at % 2 else piece for at, piece in enumerate(pieces))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from msgspec.structs import asdict
-
 from nacre.errors import StoreError
 from nacre.index import minilm
 from nacre.messages import Hit
@@ -16,10 +14,10 @@ from nacre.render.html_page import time
 from nacre.render.text import one_line
 from nacre.sessions import Sessions
 from nacre.web.pages import urls
-from nacre.web.pages.highlight import snippet
+from nacre.web.pages.message_html import snippet
 
-MOST = 200
-_LOOKED_AT = 2_000
+MAX_HITS = 200
+_MAX_SEARCHED = 2_000
 _FAILED = re.compile(r"(?:^|\s)has:error(?=\s|$)")
 _MEANING = re.compile(r"(?:^|\s)by:meaning(?=\s|$)")
 _CHOICES = (
@@ -34,7 +32,7 @@ _CHOICES = (
 )
 
 
-def found(sessions: Sessions, query: str, *, is_installed: Callable[[], bool] = minilm.is_installed) -> list[Hit]:
+def search(sessions: Sessions, query: str, *, is_installed: Callable[[], bool] = minilm.is_installed) -> list[Hit]:
     """What a query finds.
 
     `has:error` leaves the calls that failed, among the best or newest that are looked at. `by:meaning` finds other
@@ -45,10 +43,10 @@ def found(sessions: Sessions, query: str, *, is_installed: Callable[[], bool] = 
     if not query:
         return []
     if _FAILED.search(query) is None:
-        return sessions.search(query, limit=MOST, meaning=meaning)
-    hits = sessions.search(f"{_FAILED.sub(' ', query)} role:tool", limit=_LOOKED_AT)
-    failed = {key: _failed(sessions, key, many) for key, many in grouped(hits).items()}
-    return [hit for hit in hits if (hit.generation, hit.n) in failed[hit.key]][:MOST]
+        return sessions.search(query, limit=MAX_HITS, meaning=meaning)
+    hits = sessions.search(f"{_FAILED.sub(' ', query)} role:tool", limit=_MAX_SEARCHED)
+    failed = {key: _failed_calls(sessions, key, many) for key, many in by_session(hits).items()}
+    return [hit for hit in hits if (hit.generation, hit.n) in failed[hit.key]][:MAX_HITS]
 
 
 def words(query: str) -> str:
@@ -58,7 +56,7 @@ def words(query: str) -> str:
 
 def titles(sessions: Sessions, hits: Sequence[Hit]) -> dict[str, str]:
     """The titles of the sessions in which something was found."""
-    named = {key: sessions.get_meta(key).get("title", "") for key in grouped(hits)}
+    named = {key: sessions.get_meta(key).get("title", "") for key in by_session(hits)}
     return {key: title for key, title in named.items() if isinstance(title, str) and title}
 
 
@@ -70,7 +68,14 @@ def html(
     is_installed: Callable[[], bool] = minilm.is_installed,
 ) -> str:
     """What a query found."""
-    groups = "".join(_group(key, many, query, titles.get(key, "")) for key, many in grouped(hits).items())
+    groups = ""
+    for key, many in by_session(hits).items():
+        rows = "".join(_hit(hit, query) for hit in many)
+        title = titles.get(key, "")
+        own_key = f' <span class="key">{escaped(one_line(key))}</span>' if title else ""
+        shown = escaped(one_line(title or key))
+        head = f'<a href="{escaped(urls.to("s", key))}">{shown}</a>{own_key} <i>{len(many)}</i>'
+        groups += f"<section><h2>{head}</h2><ol>{rows}</ol></section>"
     choices = [choice for choice in _CHOICES if choice[0] != "by:meaning" or is_installed()]
     chips = "".join(_chip(query, token, name) for token, name in choices)
     return (
@@ -78,24 +83,20 @@ def html(
         f'action="{urls.page("/search")}"><input type="search" name="q" value="{escaped(query)}" dir="auto" '
         'placeholder="Search all sessions" aria-label="Search all sessions"><button>Search</button></form>'
         f'<nav class="chips" aria-label="Narrow the search">{chips}</nav>'
-        f'<p role="status">{_told(query, hits)}</p>{groups}<p class="hint">{_HINT}</p></main>'
+        f'<p role="status">{_summary(query, hits)}</p>{groups}<p class="hint">{_HINT}</p></main>'
     )
 
 
-def items(hits: Sequence[Hit]) -> list[dict[str, object]]:
-    return [asdict(hit) for hit in hits]
-
-
 def markdown(query: str, hits: Sequence[Hit]) -> Iterator[str]:
-    yield f"# Search: {one_line(query)}\n\n{_told('', hits)}\n"
-    for key, many in grouped(hits).items():
+    yield f"# Search: {one_line(query)}\n\n{_summary('', hits)}\n"
+    for key, many in by_session(hits).items():
         yield f"\n## {one_line(key)}\n\n"
         for hit in many:
             address = f"{urls.to('s', key, at=hit.n, g=hit.generation)}#{hit.n}"
             yield f"- [#{hit.n}]({address}) {hit.role}: {one_line(hit.snippet)}\n"
 
 
-def grouped(hits: Sequence[Hit]) -> dict[str, list[Hit]]:
+def by_session(hits: Sequence[Hit]) -> dict[str, list[Hit]]:
     """Hits by session, each session where its best one is."""
     by_key: dict[str, list[Hit]] = {}
     for hit in hits:
@@ -103,7 +104,7 @@ def grouped(hits: Sequence[Hit]) -> dict[str, list[Hit]]:
     return by_key
 
 
-def _failed(sessions: Sessions, key: str, hits: Sequence[Hit]) -> set[tuple[str, int]]:
+def _failed_calls(sessions: Sessions, key: str, hits: Sequence[Hit]) -> set[tuple[str, int]]:
     """Which of these messages of a session, by generation and number, are results of calls that failed."""
 
     def get(view: View) -> set[tuple[str, int]]:
@@ -118,11 +119,11 @@ def _failed(sessions: Sessions, key: str, hits: Sequence[Hit]) -> set[tuple[str,
         return set()
 
 
-def _told(query: str, hits: Sequence[Hit]) -> str:
+def _summary(query: str, hits: Sequence[Hit]) -> str:
     if not query and not hits:
         return "All words must match; of a question, some."
-    count = f"{len(hits):,}{' or more' if len(hits) == MOST else ''} message{'s' * (len(hits) != 1)}"
-    return f"{count} in {len(grouped(hits)):,} session{'s' * (len(grouped(hits)) != 1)}"
+    count = f"{len(hits):,}{' or more' if len(hits) == MAX_HITS else ''} message{'s' * (len(hits) != 1)}"
+    return f"{count} in {len(by_session(hits)):,} session{'s' * (len(by_session(hits)) != 1)}"
 
 
 def _chip(query: str, token: str, name: str) -> str:
@@ -133,14 +134,6 @@ def _chip(query: str, token: str, name: str) -> str:
     address = urls.page("/search", q=" ".join(kept if is_there else [*kept, token]))
     here = ' aria-current="true"' if is_there else ""
     return f'<a href="{escaped(address)}"{here}>{name}</a>'
-
-
-def _group(key: str, hits: Sequence[Hit], query: str, title: str) -> str:
-    rows = "".join(_hit(hit, query) for hit in hits)
-    shown = escaped(one_line(title or key))
-    beside = f' <span class="key">{escaped(one_line(key))}</span>' if title else ""
-    head = f'<a href="{escaped(urls.to("s", key))}">{shown}</a>{beside} <i>{len(hits)}</i>'
-    return f"<section><h2>{head}</h2><ol>{rows}</ol></section>"
 
 
 def _hit(hit: Hit, query: str) -> str:

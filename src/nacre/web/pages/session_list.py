@@ -21,8 +21,8 @@ from nacre.render.quarantine_report import Notice, notices
 from nacre.render.text import ago, count, one_line, size
 from nacre.runtime import App
 from nacre.web.pages import urls
-from nacre.web.pages.side_bar import folder_name
-from nacre.web.session_tallies import Tally, tallies_of
+from nacre.web.pages.layout import folder_name
+from nacre.web.pages.session_usage import Tally, tallies_of
 
 PER_PAGE = 50
 STATES = {
@@ -33,7 +33,7 @@ STATES = {
     "archived": "archived",
     "idle": "idle",
 }
-_MOST_CHIPS = 12
+_MAX_CHIPS = 12
 _MAX_COUNTED = 20_000
 """How many sessions, the newest, are counted for what the list can be narrowed to."""
 _HURRY, _TIME = 0.06, 5.0
@@ -63,15 +63,11 @@ class Filters(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Filters:
         page = query.get("page", "")
+        fields = {name: query.get(name, "") for name in _FIELDS}
+        fields["text"] = fields["text"].strip()
         return cls(
+            **fields,
             archived=query.get("archived", "") in {"1", "true", "on"},
-            channel=query.get("channel", ""),
-            prefix=query.get("prefix", ""),
-            text=query.get("text", "").strip(),
-            state=query.get("state", ""),
-            model=query.get("model", ""),
-            tag=query.get("tag", ""),
-            folder=query.get("folder", ""),
             pinned=query.get("pinned", "") == "1",
             page=max(int(page), 1) if page.isascii() and page.isdecimal() and len(page) <= _DIGITS else 1,
             is_full=query.get("full", "") == "1",
@@ -115,7 +111,7 @@ class Listing(Struct, frozen=True, kw_only=True):
     aside: Mapping[str, Notice] = {}
 
 
-def listed(app: App, filters: Filters, *, max_counted: int = _MAX_COUNTED, hurry: float = _HURRY) -> Listing:
+def read_list(app: App, filters: Filters, *, max_counted: int = _MAX_COUNTED, hurry: float = _HURRY) -> Listing:
     """Read a page of the list from the catalogue; what its sessions hold is counted as far as there is time."""
     found = _Found(app, filters, max_counted=max_counted)
     chosen = found.chosen()
@@ -134,8 +130,8 @@ def listed(app: App, filters: Filters, *, max_counted: int = _MAX_COUNTED, hurry
     )
 
 
-def beside(app: App, filters: Filters, key: str, step: int) -> str:
-    """The key of the session so many behind another in the list; "" if there is none."""
+def neighbour(app: App, filters: Filters, key: str, step: int) -> str:
+    """The key of the session so many places after another in the list; "" if there is none."""
     keys = [info.key for info in _Found(app, filters).chosen()]
     at = keys.index(key) + step if key in keys else 0
     return keys[at] if 0 <= at < len(keys) else ""
@@ -175,13 +171,19 @@ class _Found:
 
     def facets(self) -> Iterator[Facet]:
         """What can be chosen: of each kind, all that the other filters leave."""
-        yield _facet("Channels", "channel", [channel_of(info.key) for info in self._but("channel")])
+
+        def facet(name: str, field: str, values: Sequence[str]) -> Facet:
+            counts = Counter(values)
+            counts.pop("", None)
+            return Facet(name=name, field=field, counts=counts.most_common(_MAX_CHIPS))
+
+        yield facet("Channels", "channel", [channel_of(info.key) for info in self._but("channel")])
         if self._filters.archived:
             return
-        yield _facet("States", "state", [self._state(info) for info in self._but("state")])
-        yield _facet("Models", "model", [info.model for info in self._but("model")])
-        yield _facet("Tags", "tag", [tag for info in self._but("tag") for tag in info.tags])
-        yield _facet("Folders", "folder", [info.cwd for info in self._but("folder")])
+        yield facet("States", "state", [self._state(info) for info in self._but("state")])
+        yield facet("Models", "model", [info.model for info in self._but("model")])
+        yield facet("Tags", "tag", [tag for info in self._but("tag") for tag in info.tags])
+        yield facet("Folders", "folder", [info.cwd for info in self._but("folder")])
 
     @property
     def is_narrowed(self) -> bool:
@@ -189,30 +191,25 @@ class _Found:
 
     def _but(self, field: str) -> Sequence[SessionInfo]:
         """What is left if one filter is not counted."""
-        return [info for info in self._infos if self._passes(info, but=field)] if self.is_narrowed else self._infos
-
-    def _passes(self, info: SessionInfo, *, but: str = "") -> bool:
-        wanted = self._filters
-        return (
-            info.key.startswith(wanted.prefix)
-            and (but == "channel" or not wanted.channel or channel_of(info.key) == wanted.channel)
-            and (but == "state" or not wanted.state or self._state(info) == wanted.state)
-            and (but == "model" or not wanted.model or info.model == wanted.model)
-            and (but == "tag" or not wanted.tag or wanted.tag in info.tags)
-            and (but == "folder" or not wanted.folder or f"{info.cwd}/".startswith(f"{wanted.folder.rstrip('/')}/"))
+        wanted = replace(self._filters, **{field: ""}) if field else self._filters
+        if not self.is_narrowed:
+            return self._infos
+        return [
+            info
+            for info in self._infos
+            if info.key.startswith(wanted.prefix)
+            and (not wanted.channel or channel_of(info.key) == wanted.channel)
+            and (not wanted.state or self._state(info) == wanted.state)
+            and (not wanted.model or info.model == wanted.model)
+            and (not wanted.tag or wanted.tag in info.tags)
+            and (not wanted.folder or f"{info.cwd}/".startswith(f"{wanted.folder.rstrip('/')}/"))
             and (not wanted.pinned or info.pinned)
-        )
+        ]
 
     def _state(self, info: SessionInfo) -> str:
         if info.archived:
             return "archived"
         return "live" if self._kernel.is_at_work(info.key) else info.state
-
-
-def _facet(name: str, field: str, values: Sequence[str]) -> Facet:
-    counts = Counter(values)
-    counts.pop("", None)
-    return Facet(name=name, field=field, counts=counts.most_common(_MOST_CHIPS))
 
 
 def html(listing: Listing) -> str:
@@ -224,17 +221,16 @@ def html(listing: Listing) -> str:
         return f'<main class="list" id="main" tabindex="-1">{_asides(listing)}{_WELCOME}</main>'
     nothing = f'No session matches. <a href="{urls.page("/")}">All sessions</a>' if is_narrowed else "None."
     shown = f"<ol>{rows}</ol>" if rows else f'<p class="none">{nothing}</p>'
+    page, pages = filters.page, max(-(-listing.total // PER_PAGE), 1)
+    newer = f'<a href="{escaped(filters.address(page=page - 1))}">&lsaquo; newer</a>' if page > 1 else ""
+    older = f'<a href="{escaped(filters.address(page=page + 1))}">older &rsaquo;</a>' if page < pages else ""
+    words = f"{newer} <span>{page} of {pages:,}</span> {older}"
+    steps = f'<nav class="pages" aria-label="Pages of the list">{words}</nav>' if pages > 1 else ""
     full = f' data-full="{escaped(filters.address(page=filters.page, full=1))}"' if listing.is_pending else ""
     return (
         f'<main class="list" id="main" tabindex="-1"{full}>'
-        f"{_form(filters)}{_channels(listing)}{_more(listing)}{_asides(listing)}{shown}{_pages(listing)}</main>"
+        f"{_form(filters)}{_facets(listing)}{_asides(listing)}{shown}{steps}</main>"
     )
-
-
-def title(listing: Listing) -> str:
-    """The heading of the list, with how many there are."""
-    name = "Archived sessions" if listing.filters.archived else "Sessions"
-    return f"{name} <i>{listing.total:,}</i>" if listing.total else name
 
 
 _WELCOME = (
@@ -255,12 +251,12 @@ def _asides(listing: Listing) -> str:
         for key, notice in listing.aside.items()
         if not is_internal(key)
     ]
-    more = f'<p class="wrong">and {_many(len(found) - _MOST_CHIPS, "more session")}</p>'
-    return "".join([*found[:_MOST_CHIPS], *([more] if len(found) > _MOST_CHIPS else [])])
+    more = f'<p class="wrong">and {_many(len(found) - _MAX_CHIPS, "more session")}</p>'
+    return "".join([*found[:_MAX_CHIPS], *([more] if len(found) > _MAX_CHIPS else [])])
 
 
 def items(listing: Listing) -> list[dict[str, object]]:
-    """The rows as their twin in JSON has them; what was not counted in time is null."""
+    """The rows in JSON; what was not counted in time is null."""
     return [
         {
             "key": row.info.key,
@@ -286,7 +282,7 @@ def items(listing: Listing) -> list[dict[str, object]]:
 
 
 def markdown(listing: Listing) -> Iterator[str]:
-    """The rows as their twin in Markdown has them."""
+    """The rows in Markdown."""
     yield f"# Sessions\n\n{listing.total:,} in all\n\n"
     for row in listing.rows:
         name = one_line(row.info.title or row.info.key).replace("]", "\\]")
@@ -306,39 +302,30 @@ def channel_of(key: str) -> str:
 
 
 def _item(row: Row, now: datetime) -> str:
-    info = row.info
+    info, tally = row.info, row.tally or Tally()
     title = escaped(one_line(info.title or info.key))
     key = f'<span class="key">{escaped(one_line(info.key))}</span>' if info.title else ""
     who = f"<b>{escaped(info.role)}</b> " if info.role else ""
     last = one_line(_FILE.sub(r"attached \1", info.last))
     pin = '<span class="pin" role="img" aria-label="pinned" title="pinned">★</span> ' if info.pinned else ""
+    failed = f', <em class="wrong">{count(tally.failed)} failed</em>' if tally.failed else ""
+    facts = (
+        _many(info.messages, "message"),
+        f"{_many(tally.calls, 'tool call')}{failed}" if tally.calls else "",
+        f"{count(tally.given + tally.made)} tokens" if tally.given + tally.made else "",
+        f"{tally.branches} branches" if tally.branches > 1 else "",
+        size(info.bytes),
+        escaped(one_line(info.model)),
+    )
+    tags = "".join(f' <span class="tag">{escaped(one_line(tag))}</span>' for tag in info.tags)
     return (
         f'<li class="row {row.state}"><a href="{escaped(urls.to("s", info.key))}">'
         f'<span class="dot" role="img" aria-label="{STATES[row.state]}" title="{STATES[row.state]}"></span>'
         f'<strong dir="auto">{pin}{title}</strong> {key}'
         f'<span class="when"><time datetime="{info.updated:%Y-%m-%dT%H:%M:%SZ}">{ago(info.updated, now)}</time></span>'
         f'<span class="last" dir="auto">{who}{escaped(last)}</span>'
-        f'<span class="facts">{" · ".join(_facts(row))}{_tags(row)}</span></a></li>\n'
+        f'<span class="facts">{" · ".join(filter(None, facts))}{tags}</span></a></li>\n'
     )
-
-
-def _facts(row: Row) -> Iterator[str]:
-    info, tally = row.info, row.tally
-    yield _many(info.messages, "message")
-    if tally is not None and tally.calls:
-        failed = f', <em class="wrong">{count(tally.failed)} failed</em>' if tally.failed else ""
-        yield f"{_many(tally.calls, 'tool call')}{failed}"
-    if tally is not None and tally.given + tally.made:
-        yield f"{count(tally.given + tally.made)} tokens"
-    if tally is not None and tally.branches > 1:
-        yield f"{tally.branches} branches"
-    yield size(info.bytes)
-    if info.model:
-        yield escaped(one_line(info.model))
-
-
-def _tags(row: Row) -> str:
-    return "".join(f' <span class="tag">{escaped(one_line(tag))}</span>' for tag in row.info.tags)
 
 
 def _many(number: int, word: str) -> str:
@@ -367,54 +354,37 @@ def _form(filters: Filters) -> str:
     )
 
 
-def _channels(listing: Listing) -> str:
-    channels = listing.facets[0]
-    if len(channels.counts) < 2 and not listing.filters.channel:  # noqa: PLR2004 - one is no choice
-        return ""
-    return _chips(listing, channels, lambda value: "other" if value == OTHER else value)
-
-
-def _more(listing: Listing) -> str:
-    """Facets that are not needed every day, folded unless one of them is chosen."""
-    filters, (_, *facets) = listing.filters, listing.facets
+def _facets(listing: Listing) -> str:
+    """Channels, and facets that are not needed every day, folded unless one of them is chosen."""
+    filters, (channels, *facets) = listing.filters, listing.facets
+    choice = ""
+    if len(channels.counts) > 1 or filters.channel:
+        choice = _chips(listing, channels, lambda value: "other" if value == OTHER else value)
     words: Mapping[str, Callable[[str], str]] = {"state": lambda value: STATES.get(value, value), "folder": folder_name}
     shown = [_chips(listing, one, words.get(one.field, str)) for one in facets if one.counts]
     if not shown:
-        return ""
+        return choice
     here = ' aria-current="true"' if filters.pinned else ""
     address = escaped(filters.address(pinned=0 if filters.pinned else 1))
     pinned = f'<nav class="chips" aria-label="Pins"><a href="{address}"{here}>★ pinned</a></nav>'
     state = " open" if filters.is_deep else ""
     part = " (so far)" if listing.is_pending else ""
     inside = f"<summary>State, model, tags, folders{part}</summary>{''.join(shown)}{pinned}"
-    return f'<details class="more"{state}>{inside}</details>'
+    return f'{choice}<details class="more"{state}>{inside}</details>'
 
 
 def _chips(listing: Listing, facet: Facet, words: Callable[[str], str]) -> str:
-    chosen = getattr(listing.filters, facet.field)
-    chips = [_chip(listing, facet.field, "", "all", 0)]
-    chips += [_chip(listing, facet.field, value, words(value), number) for value, number in facet.counts]
-    if chosen and all(value != chosen for value, _ in facet.counts):
-        chips.append(_chip(listing, facet.field, chosen, words(chosen), 0))
-    return f'<nav class="chips" aria-label="{facet.name}">{"".join(chips)}</nav>'
-
-
-def _chip(listing: Listing, field: str, value: str, words: str, number: int) -> str:
-    here = ' aria-current="true"' if getattr(listing.filters, field) == value else ""
-    address = listing.filters.address(**{field: value})
-    counted = f" <i>{count(number)}</i>" if number else ""
-    whole = f' title="{escaped(one_line(value))}"' if field == "folder" and value else ""
-    return f'<a href="{escaped(address)}"{here}{whole}>{escaped(one_line(words)) or "–"}{counted}</a>'
-
-
-def _pages(listing: Listing) -> str:
-    page, last = listing.filters.page, max(-(-listing.total // PER_PAGE), 1)
-    if last == 1:
-        return ""
-    before = _page(listing, page - 1, "&lsaquo; newer") if page > 1 else ""
-    after = _page(listing, page + 1, "older &rsaquo;") if page < last else ""
-    return f'<nav class="pages" aria-label="Pages of the list">{before} <span>{page} of {last:,}</span> {after}</nav>'
-
-
-def _page(listing: Listing, page: int, words: str) -> str:
-    return f'<a href="{escaped(listing.filters.address(page=page))}">{words}</a>'
+    """The values of a facet to choose from, all of them first."""
+    field, chosen = facet.field, getattr(listing.filters, facet.field)
+    counts = [("", 0), *facet.counts]
+    if all(value != chosen for value, _ in counts):
+        counts.append((chosen, 0))
+    chips = ""
+    for value, number in counts:
+        here = ' aria-current="true"' if chosen == value else ""
+        address = listing.filters.address(**{field: value})
+        counted = f" <i>{count(number)}</i>" if number else ""
+        whole = f' title="{escaped(one_line(value))}"' if field == "folder" and value else ""
+        name = escaped(one_line(words(value) if value else "all")) or "–"
+        chips += f'<a href="{escaped(address)}"{here}{whole}>{name}{counted}</a>'
+    return f'<nav class="chips" aria-label="{facet.name}">{chips}</nav>'

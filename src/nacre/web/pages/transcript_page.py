@@ -1,4 +1,4 @@
-"""A transcript's page: its head with what can be done, the messages at hand, and a place to write."""
+"""A transcript's page: its head with what can be done, the messages that were read, and a place to write."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from nacre.keys import is_internal
 from nacre.render.html import escaped
 from nacre.render.quarantine_report import Notice, unreadable
 from nacre.render.text import clip, one_line
-from nacre.web.pages import approvals, message_html, urls, usage_chart
-from nacre.web.pages.approvals import Question
-from nacre.web.pages.highlight import marker
-from nacre.web.pages.layout import top
-from nacre.web.pages.message_form import MOST_FILES
-from nacre.web.pages.side_bar import icon
+from nacre.web.pages import message_html, session_usage, urls
+from nacre.web.pages.layout import icon, top
+from nacre.web.pages.message_form import MAX_FILES
+from nacre.web.pages.turn_view import Question, question_html
 
-_LONGEST_NAME = 60
+_MAX_NAME = 60
 
 
 def html(  # noqa: PLR0913 - what a page is made of
@@ -40,16 +38,31 @@ def html(  # noqa: PLR0913 - what a page is made of
     """
     is_open = not (shown.tip or shown.is_archived or _is_fixed(shown))
     empty = "" if shown.high else _EMPTY if is_open else '<p class="none">There are no messages.</p>'
+    title = "New session" if is_new else escaped(one_line(shown.title or shown.key))
+    menu = "" if is_new or _is_fixed(shown) else _menu(shown)
+    head = top(title, more=f'<span id="status" role="status"></span>{menu}')
+    notice = failure = again = ""
+    if _other(shown):
+        newest = f'<a href="{escaped(urls.to("s", shown.key))}">Newest</a>'
+        notice = f'<aside class="bar"><p>An older session with this key. {newest}</p></aside>'
+    if shown.failure and not is_busy:
+        # Why the last message has no answer, until it has one.
+        failure = f'<p class="doing wrong" role="alert">{escaped(shown.failure)}</p>'
+    if is_open and shown.live:
+        # Have the last message answered once more, on a branch of its own.
+        again = (
+            f'<form id="again" method="post" action="{escaped(urls.to("say", shown.key))}">{_hidden("again", "last")}'
+            '<button class="plain" title="Answer once more, on another branch (R)">↻ Answer again</button></form>'
+        )
     return (
-        f"{_head(shown, is_new=is_new)}"
-        f'<main id="transcript" tabindex="-1" {_facts(shown, query)}><span id="main" tabindex="-1"></span>'
+        f'{head}<main id="transcript" tabindex="-1" {_facts(shown, query)}><span id="main" tabindex="-1"></span>'
         f"{_about(shown, is_new=is_new, limit=limit, aside=aside)}"
-        f"{_notice(shown)}{_covered(shown)}{_gap(shown, 'before')}"
-        f"{message_html.sections(shown, marker(query))}"
+        f"{notice}{_covered(shown)}{_gap(shown, 'before')}"
+        f"{message_html.sections(shown, message_html.marker(query))}"
         f"{_gap(shown, 'after')}{empty}"
         f'<div id="live" aria-live="polite"{" data-busy" if is_busy else ""}>'
-        f"{''.join(map(approvals.html, questions))}{'' if is_busy else _failure(shown)}</div>"
-        f"{_again(shown) if is_open and shown.live else ''}</main>"
+        f"{''.join(map(question_html, questions))}{failure}</div>"
+        f"{again}</main>"
         f"{_footer(shown, model, is_new=is_new, may_choose=may_choose) if is_open else _closed(shown)}"
     )
 
@@ -98,120 +111,82 @@ def _is_fixed(shown: Transcript) -> bool:
 # ---- the head
 
 
-def _head(shown: Transcript, *, is_new: bool) -> str:
-    title = "New session" if is_new else escaped(one_line(shown.title or shown.key))
-    more = "" if is_new else f"{_pin(shown)}{_menu(shown)}"
-    return top(title, more=f'<span id="status" role="status"></span>{more}')
-
-
 def _about(shown: Transcript, *, is_new: bool, limit: int, aside: Notice | None) -> str:
     """What is known of the session, above its messages."""
-    key = f'<span class="key">{escaped(one_line(shown.key))}</span>'
-    counted = f'<span id="count">{shown.live:,} message{"s" * (shown.live != 1)}</span>'
-    archived = ["archived"] if shown.is_archived else []
-    beside = [] if is_new else [_twins(shown), _beside(shown)]
-    facts = " · ".join((key, counted, *archived, *beside))
-    return (
-        f'<div class="about"{" hidden" if is_new else ""}><p>{facts}{_tags(shown)}</p>'
-        f"{_aside(shown, aside)}{_lives(shown)}{_use(shown, limit)}</div>"
+    facts = [
+        f'<span class="key">{escaped(one_line(shown.key))}</span>',
+        f'<span id="count">{shown.live:,} message{"s" * (shown.live != 1)}</span>',
+    ]
+    facts += ["archived"] if shown.is_archived else []
+    if not is_new:
+        # The same as JSON and Markdown, and the sessions before and after this one in the list.
+        query = {"tip": shown.tip, "g": _other(shown)}
+        files = [
+            f'<a href="{escaped(urls.to("s", shown.key, f".{suffix}", **query))}">.{suffix}</a>'
+            for suffix in ("json", "md")
+        ]
+        steps = [
+            f'<a href="{escaped(urls.to("beside", shown.key, step=step))}" data-step="{step}">{step}</a>'
+            for step in ("newer", "older")
+        ]
+        facts += [" ".join(files), " ".join(steps)]
+    tags = "".join(
+        f' <a class="tag" href="{escaped(urls.page("/", tag=tag))}">{escaped(one_line(tag))}</a>'
+        for tag in _tags(shown)
     )
-
-
-def _aside(shown: Transcript, aside: Notice | None) -> str:
-    """What of the session is in quarantine, until it is settled, and what of this page cannot be read."""
+    # What of the session is in quarantine, until it is settled, and what of this page cannot be read.
     found = (notice for notice in (aside, unreadable(shown.key, shown.losses)) if notice is not None)
-    return "".join(
+    wrong = "".join(
         f'<p class="wrong" role="status">{escaped(one_line(notice.text))} '
         f"<code>{escaped(one_line(notice.command))}</code></p>"
         for notice in found
     )
-
-
-def _beside(shown: Transcript) -> str:
-    """The sessions before and behind this one in the list."""
-    return " ".join(
-        f'<a href="{escaped(urls.to("beside", shown.key, step=step))}" data-step="{step}">{step}</a>'
-        for step in ("newer", "older")
+    # Links to what was archived under the same key before.
+    links = ""
+    for number, uid in enumerate(shown.generations, 1):
+        here = ' aria-current="true"' if uid == shown.generation else ""
+        links += f'<a href="{escaped(urls.to("s", shown.key, g=uid))}"{here}>{number}</a>'
+    drawing = session_usage.drawing(shown.uses, limit=limit)
+    whole = f'<a href="{escaped(urls.to("use", shown.key))}">whole session</a>'
+    use = (
+        f'<details class="use"><summary>{session_usage.legend(shown.uses, limit=limit)}</summary>{drawing}'
+        f"<p>{session_usage.KEY} · {whole}</p></details>"
+    )
+    lives = f'<nav class="chips" aria-label="Generations">generations: {links}</nav>'
+    return (
+        f'<div class="about"{" hidden" if is_new else ""}><p>{" · ".join(facts)}{tags}</p>'
+        f"{wrong}{lives if len(shown.generations) > 1 else ''}{use if drawing else ''}</div>"
     )
 
 
-def _pin(shown: Transcript) -> str:
-    if shown.is_archived or _is_fixed(shown):
-        return ""
-    is_pinned = shown.meta.get("pinned") is True
-    look = f'aria-pressed="{"true" if is_pinned else "false"}" aria-label="Pinned" title="Pin to the top of the list"'
-    button = f'<button class="plain pin" {look}>{"★" if is_pinned else "☆"}</button>'
-    value = "" if is_pinned else _hidden("pinned", 1)
-    return f'<form method="post" action="{escaped(urls.to("do/pin", shown.key))}">{value}{button}</form>'
-
-
-def _tags(shown: Transcript) -> str:
-    return "".join(
-        f' <a class="tag" href="{escaped(urls.page("/", tag=tag))}">{escaped(one_line(tag))}</a>' for tag in tags(shown)
-    )
-
-
-def tags(shown: Transcript) -> list[str]:
+def _tags(shown: Transcript) -> list[str]:
     """What people have put on a session."""
     found = shown.meta.get("tags")
     return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
 
 
-def _twins(shown: Transcript) -> str:
-    query = {"tip": shown.tip, "g": _other(shown)}
-    return " ".join(
-        f'<a href="{escaped(urls.to("s", shown.key, f".{suffix}", **query))}">.{suffix}</a>'
-        for suffix in ("json", "md")
-    )
-
-
-def _lives(shown: Transcript) -> str:
-    """Links to what was archived under the same key before."""
-    if len(shown.generations) < 2:  # noqa: PLR2004 - one is no choice
-        return ""
-    found = "".join(_life(shown, at, uid) for at, uid in enumerate(shown.generations))
-    return f'<nav class="chips" aria-label="Generations">generations: {found}</nav>'
-
-
-def _life(shown: Transcript, at: int, uid: str) -> str:
-    here = ' aria-current="true"' if uid == shown.generation else ""
-    return f'<a href="{escaped(urls.to("s", shown.key, g=uid))}"{here}>{at + 1}</a>'
-
-
-def _use(shown: Transcript, limit: int) -> str:
-    drawn = usage_chart.drawing(shown.uses, limit=limit)
-    if not drawn:
-        return ""
-    whole = f'<a href="{escaped(urls.to("use", shown.key))}">whole session</a>'
-    return (
-        f'<details class="use"><summary>{usage_chart.legend(shown.uses, limit=limit)}</summary>{drawn}'
-        f"<p>{usage_chart.KEY} · {whole}</p></details>"
-    )
-
-
 def _menu(shown: Transcript) -> str:
-    """What can be done to the session; nothing if it can only be read."""
-    if _is_fixed(shown):
-        return ""
-    key = shown.key
-    title = "" if shown.is_archived else _form(key, "title", "Rename", _field("title", "Title", shown.title))
-    labels = (
-        ""
-        if shown.is_archived
-        else _form(key, "tags", "Tag", _field("tags", "Tags, separated by commas", _list(shown)))
-    )
-    fork = _form(key, "fork", "Fork", _field("to", "Key of the fork", f"{key}-2"), _hidden("at", shown.tip))
-    close = _form(key, "unarchive", "Unarchive") if shown.is_archived else _form(key, "archive", "Archive")
+    """What can be done to the session: pin it, and what is folded away."""
+    key, pin, forms = shown.key, "", ""
+    if not shown.is_archived:
+        is_pinned = shown.meta.get("pinned") is True
+        state = "true" if is_pinned else "false"
+        look = f'aria-pressed="{state}" aria-label="Pinned" title="Pin to the top of the list"'
+        button = f'<button class="plain pin" {look}>{"★" if is_pinned else "☆"}</button>'
+        value = "" if is_pinned else _hidden("pinned", 1)
+        pin = f'<form method="post" action="{escaped(urls.to("do/pin", key))}">{value}{button}</form>'
+        tags = ", ".join(map(one_line, _tags(shown)))
+        forms += _form(key, "title", "Rename", _field("title", "Title", shown.title))
+        forms += _form(key, "tags", "Tag", _field("tags", "Tags, separated by commas", tags))
+    forms += _form(key, "fork", "Fork", _field("to", "Key of the fork", f"{key}-2"), _hidden("at", shown.tip))
+    forms += _form(key, "unarchive", "Unarchive") if shown.is_archived else _form(key, "archive", "Archive")
     sure = '<label><input type="checkbox" name="sure" value="1" required> erase it for good</label>'
+    forms += _form(key, "delete", "Delete", sure, kind="danger")
     name = "Rename, tag, fork, archive, delete"
     return (
-        f'<details class="menu"><summary aria-label="{name}" title="{name} (t)">{icon("more")}</summary>'
-        f"<div>{title}{labels}{fork}{close}{_form(key, 'delete', 'Delete', sure, kind='danger')}</div></details>"
+        f'{pin}<details class="menu"><summary aria-label="{name}" title="{name} (t)">{icon("more")}</summary>'
+        f"<div>{forms}</div></details>"
     )
-
-
-def _list(shown: Transcript) -> str:
-    return ", ".join(map(one_line, tags(shown)))
 
 
 def _form(key: str, verb: str, words: str, *inside: str, kind: str = "") -> str:
@@ -231,14 +206,6 @@ def _hidden(name: str, value: object) -> str:
 # ---- around the messages
 
 
-def _notice(shown: Transcript) -> str:
-    """Says that this is not the newest session with its key."""
-    if not _other(shown):
-        return ""
-    newest = f'<a href="{escaped(urls.to("s", shown.key))}">Newest</a>'
-    return f'<aside class="bar"><p>An older session with this key. {newest}</p></aside>'
-
-
 def _covered(shown: Transcript) -> str:
     """The bar above the history, for what a summary stands for or a cut has left out."""
     if shown.is_all or not shown.hidden:
@@ -246,7 +213,7 @@ def _covered(shown: Transcript) -> str:
     first = shown.bars[0] if shown.bars else Bar(n=0, covers=0, text="")
     one = Bar(n=first.n, covers=shown.hidden, text=first.text)
     address = urls.to("s", shown.key, all=1, place=shown.hidden, g=_other(shown))
-    saved = usage_chart.saved(shown.uses, one.n)
+    saved = session_usage.saved(shown.uses, one.n)
     more = f'{f" ({saved})" if saved else ""}; <a href="{escaped(address)}#s{one.n}">show</a>'
     return message_html.bar(one, is_in_force=True, more=more)
 
@@ -263,22 +230,9 @@ def _gap(shown: Transcript, side: str) -> str:
     return f'<div class="gap" id="{side}" data-count="{count}">{inside}</div>\n'
 
 
-def _failure(shown: Transcript) -> str:
-    """Why the last message has no answer, until it has one."""
-    return f'<p class="doing wrong" role="alert">{escaped(shown.failure)}</p>' if shown.failure else ""
-
-
-def _again(shown: Transcript) -> str:
-    """Have the last message answered once more, on a branch of its own."""
-    return (
-        f'<form id="again" method="post" action="{escaped(urls.to("say", shown.key))}">{_hidden("again", "last")}'
-        '<button class="plain" title="Answer once more, on another branch (R)">↻ Answer again</button></form>'
-    )
-
-
 def _footer(shown: Transcript, model: str, *, is_new: bool, may_choose: bool) -> str:
     """Where a message is written; without a script it is sent as a form."""
-    name = escaped(clip(one_line(model), _LONGEST_NAME))
+    name = escaped(clip(one_line(model), _MAX_NAME))
     choice = escaped(urls.to("model", shown.key))
     words = 'title="Choose the model that answers (m)"'
     # Before there is a session, only the script can keep a choice for it.
@@ -301,7 +255,7 @@ def _footer(shown: Transcript, model: str, *, is_new: bool, may_choose: bool) ->
         '<div class="actions"><button type="button" class="plain" id="attach" hidden title="Attach files (a)" '
         f'aria-label="Attach files">{icon("clip")}</button>'
         f'<input type="file" id="choose" multiple hidden aria-label="Files" data-text="{MAX_TEXT_BYTES}" '
-        f'data-image="{MAX_IMAGE_BYTES}" data-files="{MOST_FILES}">'
+        f'data-image="{MAX_IMAGE_BYTES}" data-files="{MAX_FILES}">'
         f'{chosen}<button type="button" id="stop" hidden title="Stop the answer (.)">Stop</button>'
         '<button class="primary" title="Send (Enter)">Send</button></div></form></footer>'
     )

@@ -5,25 +5,155 @@ It is a state and not a list of events, so that a page that is reloaded, or a se
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+import secrets
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 import anyio
 from anyio import to_thread
 
-from nacre.agent.ports import Called, Event, Notice, Returned, Text, Thought
-from nacre.messages import Message
+from nacre.agent.ports import Answer, Approval, Ask, Called, Effect, Emit, Event, Notice, Returned, Text, Thought
+from nacre.messages import Message, ToolCall
 from nacre.render.html import blocks_html, escaped
 from nacre.render.text import one_line
-from nacre.web.http_errors import fault_of
-from nacre.web.pages import call_html
-from nacre.web.pages.approvals import Audience, Question, Questions, Settled
-from nacre.web.pages.approvals import html as question_html
+from nacre.web.http_errors import Fault, fault_of
+from nacre.web.pages import message_parts, urls
 from nacre.web.running_turns import Running
 from nacre.web.sse import BEAT, event
 
 _WAITING = "…"
 _PACE = 0.06
-"""Seconds between two looks at a draft: often enough to be read as it comes, seldom enough to be drawn each time."""
+"""Seconds between two looks at a draft: often enough to be read as it comes, rarely enough to be drawn each time."""
+ANSWERS: tuple[Answer, ...] = ("yes", "no", "always")
+
+# ---- questions before a tool runs
+
+
+class Question(Notice, frozen=True, kw_only=True):
+    """Whether a tool may run, for the person at the page; `wider` is what "always" allows besides this tool."""
+
+    id: str
+    key: str
+    call: ToolCall
+    effect: Effect
+    wider: str = ""
+
+
+class Settled(Notice, frozen=True):
+    """A question is no longer open."""
+
+
+class Audience:
+    """Whether any page shows a turn; the one that begins it is there from the start."""
+
+    def __init__(self) -> None:
+        self._count = 1
+        self._changed = anyio.Event()
+
+    def enter(self) -> None:
+        self._change(1)
+
+    def leave(self) -> None:
+        self._change(-1)
+
+    async def gone(self, timeout: float) -> None:  # noqa: ASYNC109 - it is not the wait that ends then
+        """Wait until nobody has been there for so long."""
+        while True:
+            while self._count:
+                await self._changed.wait()
+            with anyio.move_on_after(timeout) as waiting:
+                await self._changed.wait()
+            if waiting.cancelled_caught and not self._count:
+                return
+
+    def _change(self, by: int) -> None:
+        self._count += by
+        self._changed.set()
+        self._changed = anyio.Event()
+
+
+class _Open:
+    """A question, and what has been answered so far: no."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.answer: Answer = "no"
+        self.is_answered = anyio.Event()
+
+
+class Questions:
+    """What people are being asked, in all sessions; anyone who has a session's page may answer.
+
+    A question stays open for `timeout` seconds when no page shows it.
+    """
+
+    def __init__(self, *, timeout: float = 60.0) -> None:
+        self._timeout = timeout
+        self._open: dict[str, _Open] = {}
+
+    def of(self, key: str) -> list[Question]:
+        """The questions of a session that are open."""
+        return [one.question for one in self._open.values() if one.question.key == key]
+
+    def answer(self, key: str, id: str, answer: str) -> None:
+        """Answer a question; raises Fault if it is not open any more, or if that is no answer."""
+        asked = self._open.get(id)
+        if asked is None or asked.question.key != key or asked.is_answered.is_set():
+            raise Fault("conflict", "this question is no longer open: the call was answered or stopped")
+        if answer not in ANSWERS:
+            raise Fault("usage", f"an answer is yes, no or always, not {answer!r:.40}")
+        asked.answer = answer
+        asked.is_answered.set()
+
+    def asker(self, key: str, emit: Emit, audience: Audience) -> Ask:
+        """Somebody to ask in a turn; when no page has shown it for a while, silence means no."""
+
+        async def ask(approval: Approval) -> Answer:
+            tool, call, wider = approval.tool, approval.call, ""
+            if approval.skill:
+                rules = ", ".join(map(one_line, approval.always))
+                wider = f"Always allows {rules}, as the skill {one_line(approval.skill)} wants."
+            id = secrets.token_urlsafe(9)
+            words = f"{one_line(tool.spec.name)} waits for permission"
+            question = Question(words, id=id, key=key, call=call, effect=tool.effect, wider=wider)
+            asked = self._open[id] = _Open(question)
+            emit(asked.question)
+
+            async def give_up() -> None:
+                await audience.gone(self._timeout)
+                tasks.cancel_scope.cancel()
+
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(give_up)
+                    await asked.is_answered.wait()
+                    tasks.cancel_scope.cancel()
+            finally:
+                del self._open[id]
+                emit(Settled(""))
+            return asked.answer
+
+        return ask
+
+
+def question_html(question: Question) -> str:
+    """A question as a form: the exact command, the exact change, or every argument."""
+    verb = {"read": "read", "write": "write", "run": "run"}[question.effect]
+    buttons = "".join(
+        f'<button class="{answer}" name="answer" value="{answer}" aria-keyshortcuts="Alt+{key}">{words} '
+        f"<kbd>Alt {key}</kbd></button>"
+        for answer, words, key in (("yes", "Yes", "Y"), ("no", "No", "N"), ("always", "Always in this session", "A"))
+    )
+    where = message_parts.path_of(question.call)
+    return (
+        f'<form class="ask" method="post" action="{escaped(urls.to("do/answer", question.key))}" '
+        f'aria-label="Permission"><p><b>{escaped(one_line(question.call.name))}</b> wants to {verb}'
+        f"{f' <code>{escaped(where)}</code>' if where else ''}</p>{message_parts.arguments(question.call)}"
+        f"{f'<p>{escaped(question.wider)}</p>' if question.wider else ''}"
+        f'<input type="hidden" name="id" value="{escaped(question.id)}"><p>{buttons}</p></form>'
+    )
+
+
+# ---- a turn
 
 
 class Stage:
@@ -57,7 +187,7 @@ class Stage:
             case Settled():
                 self.doing = _WAITING
             case Called(call):
-                self.doing = f"{call_html.doing(call)} …"
+                self.doing = f"{message_parts.summary(call)} …"
                 self._is_step_over = True
             case Returned():
                 self.doing = _WAITING
@@ -85,19 +215,19 @@ class Stage:
                 await self._woken.wait()
         return self._version != version
 
-    async def told(
+    async def events(
         self, questions: Callable[[], Sequence[Question]], *, is_stored: Callable[[int], bool], heartbeat: float
     ) -> AsyncGenerator[bytes, None]:
         """The turn as events for one page, from its beginning, and at last how it ended.
 
-        `is_stored` tells whether the session has records behind a number: from then on a page can follow it.
+        `is_stored` tells whether the session has records after a number: from then on a page can follow it.
         """
         sent, is_there = _Sent(), False
         yield event({"base": self.base, "html": self.words}, name="begin")
         while True:
             is_over, version = self.is_over, self._version
             asked = "".join(map(question_html, questions()))
-            for piece in await to_thread.run_sync(sent.news, self.step, self.text, self.doing, asked):
+            for piece in await to_thread.run_sync(sent.update, self.step, self.text, self.doing, asked):
                 yield piece
             if is_over:
                 break
@@ -108,13 +238,10 @@ class Stage:
                 await anyio.sleep(_PACE)
             elif is_there:
                 yield BEAT
-        yield self._end()
-
-    def _end(self) -> bytes:
         try:
-            return event({"joined": self.running is None or self.running.outcome() is None}, name="answer")
+            yield event({"joined": self.running is None or self.running.outcome() is None}, name="answer")
         except Exception as error:  # noqa: BLE001 - the status is sent; what went wrong is an event now
-            return event(fault_of(error).to_problem(), name="problem")
+            yield event(fault_of(error).to_problem(), name="problem")
 
     def _begin_step(self) -> None:
         if self._is_step_over:
@@ -130,25 +257,24 @@ class _Sent:
         self._blocks: list[str] = []
         self._doing, self._asked = _WAITING, ""
 
-    def news(self, step: int, text: str, doing: str, asked: str) -> list[bytes]:
+    def update(self, step: int, text: str, doing: str, asked: str) -> list[bytes]:
         """The events that bring a page up to date."""
-        return list(self._news(step, text, doing, asked))
-
-    def _news(self, step: int, text: str, doing: str, asked: str) -> Iterator[bytes]:
-        blocks = blocks_html(call_html.cut(text)) if text else []
+        events: list[bytes] = []
+        blocks = blocks_html(message_parts.cut(text)) if text else []
         if step != self._step:
             self._step, self._blocks = step, []
         if blocks != self._blocks:
             pairs = zip(blocks, self._blocks, strict=False)
             same = next((at for at, (new, old) in enumerate(pairs) if new != old), min(len(blocks), len(self._blocks)))
-            yield event({"step": step, "keep": same, "html": "".join(blocks[same:])}, name="draft")
+            events.append(event({"step": step, "keep": same, "html": "".join(blocks[same:])}, name="draft"))
             self._blocks = blocks
         if asked != self._asked:
             self._asked = asked
-            yield event({"html": asked}, name="questions")
+            events.append(event({"html": asked}, name="questions"))
         if doing != self._doing:
             self._doing = doing
-            yield event({"html": doing}, name="doing")
+            events.append(event({"html": doing}, name="doing"))
+        return events
 
 
 class Stages:
@@ -169,6 +295,6 @@ class Stages:
         return stage
 
     def end(self, key: str, stage: Stage) -> None:
-        """Let go of a turn that is over, or did not begin."""
+        """Forget a turn that is over, or did not begin."""
         if self._running.get(key) is stage:
             del self._running[key]
