@@ -12,11 +12,11 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent import actor
 from nacre.agent.actor import Agent, LiveSession, UserMessage
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import STOPPED, Ask, Guard, Tool
 from nacre.errors import Busy, Refused, Stopped
+from nacre.history import replies
 from nacre.messages import ToolCall
 from nacre.providers.scripted import Pause, Scripted
 from nacre.sessions import Sessions
@@ -465,7 +465,7 @@ def test_words_of_a_turn_that_grew_long_are_answered_when_they_come_again(sessio
 
 
 def test_no_turn_reads_further_back_than_it_must(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(actor, "find_reply")
+    monkeypatch.delattr(replies, "find_reply")
     answering = agent(Scripted(["one", "two"]), system=lambda: "Be kind.")
     assert said_again(sessions, answering, "a", "b", "a") == ["one", "two", "one"]
 

@@ -20,18 +20,9 @@ from nacre.agent.model_request import Material, ModelRequest, Terms, fit, terms_
 from nacre.agent.ports import STOPPED, Ask, Emit, Entry, Guard, Notice, Output, Pace, Provider, Tool, Turn
 from nacre.agent.tool_calls import result_message
 from nacre.errors import Busy, Conflict, NacreError, Stopped
+from nacre.history import replies
 from nacre.history.message_text import cut_middle, text_of
 from nacre.history.pairing import RECALLED, without_facts
-from nacre.history.replies import (
-    ANSWERS,
-    Taken,
-    find_reply,
-    ids_waiting,
-    is_final,
-    last_words,
-    place_of_id,
-    reply_among,
-)
 from nacre.history.window import Costs, Window, recent
 from nacre.messages import Message, Snapshot, ToolCall
 from nacre.records import AppendRecord, SetMeta, View
@@ -71,34 +62,29 @@ async def no_wait() -> None:
 
 
 class LiveSession:
-    """The newest messages of a session; what the model is shown is made of these alone."""
+    """The newest messages of a session, and the session as it was `now`; the model is shown these messages alone."""
 
     def __init__(self, sessions: KernelSessions, key: str, pace: Pace = no_wait, *, limit: int = _MIN_KEPT) -> None:
         self.key, self._sessions, self._pace = key, sessions, pace
         self._max_shown, self._max_kept = limit, max(limit, _MIN_KEPT)
-        self._now = Snapshot()
-        self._messages: list[Message] = []
+        self.now = Snapshot(n=-1)  # it is not read yet
+        self.messages: list[Message] = []
         self._costs = Costs(most=4 * self._max_kept)
         self._last_user: Message | None = None
         self._cache_key = ""
 
     def read(self) -> None:
         """Read the session as it is now."""
-        self._now = self._sessions.snapshot(self.key, last=self._max_kept)
-        self._messages = list(self._now.messages)
-        self._last_user = next((message for message in reversed(self._messages) if message.role == "user"), None)
-        if self._last_user is None and self._messages:
-            self._last_user = self._sessions.read(self.key, last_words)
+        self.now = self._sessions.snapshot(self.key, last=self._max_kept)
+        self.messages = list(self.now.messages)
+        self._last_user = next((message for message in reversed(self.messages) if message.role == "user"), None)
+        if self._last_user is None and self.messages:
+            self._last_user = self._sessions.read(self.key, replies.last_words)
 
     def refresh(self) -> None:
         """Read the session again if somebody else has written to it, as a summary does."""
-        if self._sessions.snapshot(self.key, last=0).n != self._now.n:
+        if self.now.n < 0 or self._sessions.snapshot(self.key, last=0).n != self.now.n:
             self.read()
-
-    @property
-    def meta(self) -> Mapping[str, Any]:
-        """The meta of the session; `system` in it is the system prompt that the model was last shown."""
-        return self._now.meta
 
     @property
     def terms(self) -> Terms:
@@ -112,25 +98,16 @@ class LiveSession:
             self._cache_key = hashlib.sha256(uid.encode()).hexdigest()[:32]
         return self._cache_key
 
-    def has(self, id: str) -> bool:
-        """Tell whether the message with an id is among those that are kept."""
-        return place_of_id(self._messages, id) is not None
-
     def reply(self, id: str = "", content: object = "") -> Message | None:
         """The reply to the message with an id, or to the last one if it is ""; None if it has none yet."""
         if id:
-            return reply_among(self._messages, content, id=id)
-        return next(filter(is_final, self._messages[-1:]), None)
-
-    @property
-    def waiting(self) -> list[str]:
-        """The ids of the messages since the last reply."""
-        return ids_waiting(self._messages)
+            return replies.reply_among(self.messages, content, id=id)
+        return next(filter(replies.is_final, self.messages[-1:]), None)
 
     def window(self, tokens: int, *, summary: int, has_facts: bool = True, coming: Sequence[Message] = ()) -> Window:
         """What fits into a number of tokens, with the summary in at most `summary` tokens, once messages have come."""
-        now, messages = self._now, [*self._messages, *coming]
-        count = max(now.live, len(self._messages)) + len(coming)
+        now, messages = self.now, [*self.messages, *coming]
+        count = max(now.live, len(self.messages)) + len(coming)
         newest = reversed(messages) if has_facts else map(without_facts, reversed(messages))
         text = cut_middle(now.summary, summary)
         return recent(newest, count=count, summary=text, tokens=tokens, most=self._max_shown, estimate=self._costs)
@@ -141,12 +118,12 @@ class LiveSession:
             await self.commit([*prompt, message], id=id)
         except Conflict:
             self.read()
-            if not id or not self._now.n:
+            if not id or not self.now.n:
                 raise
-        if not id or self.has(id):
+        if not id or replies.place_of_id(self.messages, id) is not None:
             return self.reply(id, message.content)
         return await to_thread.run_sync(
-            self._sessions.read, self.key, lambda view: find_reply(view, message.content, id=id)
+            self._sessions.read, self.key, lambda view: replies.find_reply(view, message.content, id=id)
         )
 
     async def commit(self, entries: Sequence[Entry | SetMeta], *, id: str | None = None) -> int:
@@ -155,17 +132,17 @@ class LiveSession:
             number = await self._sessions.submit(self.key, entries, id=id or None)
             await self._pace()
         # Somebody else wrote too, or it was stored before: read again.
-        created = 0 if self._now.n else 1
-        if number != self._now.n + created + len(entries) or any(isinstance(entry, SetMeta) for entry in entries):
+        created = 0 if self.now.n else 1
+        if number != self.now.n + created + len(entries) or any(isinstance(entry, SetMeta) for entry in entries):
             self.read()
             return number
         added = [entry for entry in entries if isinstance(entry, Message)]
-        self._messages += added
+        self.messages += added
         if added and added[-1].role == "user":
             # Not within a turn: the message that it answers is kept.
-            del self._messages[: -self._max_kept]
+            del self.messages[: -self._max_kept]
             self._last_user = added[-1]
-        self._now = replace(self._now, n=number, live=self._now.live + len(added))
+        self.now = replace(self.now, n=number, live=self.now.live + len(added))
         return number
 
 
@@ -234,7 +211,7 @@ class Actor:
     def __init__(self, sessions: KernelSessions, key: str, agent: Agent, *, pace: Pace, max_waiting: int) -> None:
         self._session = LiveSession(sessions, key, pace, limit=agent.max_messages)
         self._lock = sessions.hold(key)
-        self._agent, self._is_read, self._max_waiting = agent, False, max_waiting
+        self._agent, self._max_waiting = agent, max_waiting
         self._mailbox: deque[TurnRequest] = deque()
         self._wake = anyio.Event()
         self._request: TurnRequest | None = None
@@ -293,9 +270,8 @@ class Actor:
 
     async def _answer(self, request: TurnRequest) -> Message | None:
         """Commit the message of a request and run the turn that answers it, unless it was answered before."""
-        if not self._is_read or request.message is None:
+        if request.message is None:
             self._session.read()
-            self._is_read = True
         else:
             self._session.refresh()
         system = self._agent.system()
@@ -303,7 +279,7 @@ class Actor:
             return earlier
         self._unsaved_text, self._unstarted = [], []
         # The reply answers what waits since the message that began this turn; what came before that had an error.
-        self._answers = self._session.waiting
+        self._answers = replies.ids_waiting(self._session.messages)
         if request.message is not None:
             first = request.message.id
             later = list(dropwhile(lambda one: one != first, self._answers))
@@ -326,15 +302,15 @@ class Actor:
         session = self._session
         # Another message may have come first: what it gave to the session stays.
         given = message.meta.items() if message is not None else ()
-        fields = {name: value for name, value in given if not session.meta.get(name)}
-        if system != session.meta.get("system", ""):
+        fields = {name: value for name, value in given if not session.now.meta.get(name)}
+        if system != session.now.meta.get("system", ""):
             fields["system"] = system or None
         prompt = [SetMeta(fields)] if fields else []
         if message is None:
             if prompt:
                 await session.commit(prompt)
             return session.reply()
-        if session.has(message.id):
+        if replies.place_of_id(session.messages, message.id) is not None:
             return session.reply(message.id, message.content)
 
         # It is new: stored with where it came from and the facts that are recalled for it.
@@ -380,13 +356,11 @@ class Actor:
             if summary_notice is not None:
                 session.read()
                 found = self._make_request(material, below=below)
-            if summary_notice:
-                request.emit(Notice(summary_notice))
-            left_out = f"{found.left_out} earlier messages are not shown to the model"
-            for text in [*([left_out] if found.left_out else []), *found.cuts]:
-                if text not in self._notices:
-                    self._notices.add(text)
-                    request.emit(Notice(text))
+            left_out = [f"{found.left_out} earlier messages are not shown to the model"] if found.left_out else []
+            new = [text for text in (*left_out, *found.cuts) if text not in self._notices]
+            self._notices.update(new)
+            for text in filter(None, [summary_notice, *new]):
+                request.emit(Notice(text))
             return found.context
 
         return Turn(
@@ -403,16 +377,14 @@ class Actor:
 
     async def _commit(self, entries: Sequence[Entry]) -> int:
         """Store entries of the turn, its reply with what it answers; keep track of the calls that were not started."""
-        number = await self._session.commit(
-            [self._with_answers(entry) if isinstance(entry, Message) else entry for entry in entries]
-        )
+        stored = [self._with_answers(entry) if isinstance(entry, Message) else entry for entry in entries]
+        number = await self._session.commit(stored)
         for entry in entries:
             match entry:
                 case Message(role="assistant", tool_calls=calls):
                     self._unstarted = list(calls)
-                case (
-                    AppendRecord(kind="tool", data={"call": id}) | Message(role="tool", tool_call_id=id)
-                ):  # start or result
+                # Its start, or its result.
+                case AppendRecord(kind="tool", data={"call": id}) | Message(role="tool", tool_call_id=id):
                     if started := [call for call in self._unstarted if call.id == id][:1]:
                         self._unstarted.remove(started[0])
                 case _:
@@ -421,19 +393,19 @@ class Actor:
 
     def _with_answers(self, message: Message) -> Message:
         """The message; if it is the reply of the turn, with the ids of the messages that it answers."""
-        if not (self._answers and is_final(message)):
+        if not (self._answers and replies.is_final(message)):
             return message
-        return replace(message, extra={**message.extra, ANSWERS: [*self._answers]})
+        return replace(message, extra={**message.extra, replies.ANSWERS: [*self._answers]})
 
     async def _take_waiting(self) -> None:
         """Commit messages that came during the turn, so that the model sees them at its next step."""
         while self._mailbox:
             message, answer, refusal = self._mailbox[0].message, None, None
             try:
-                answer = await self._commit_message(message, str(self._session.meta.get("system", "")))
+                answer = await self._commit_message(message, str(self._session.now.meta.get("system", "")))
                 if answer is None and message is not None and message.id and message.id not in self._answers:
                     self._answers.append(message.id)
-            except Taken as error:
+            except replies.Taken as error:
                 refusal = error
             # Only now: what cannot be stored ends this turn, and is the next one's.
             self._mailbox.popleft().settle(answer, refusal)

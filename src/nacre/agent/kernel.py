@@ -85,8 +85,7 @@ class Kernel:
             raise NacreError("the kernel is not running")
         actor = self._actors.pop(key, None)
         if actor is None:
-            agent = self._agent_for(key)
-            actor = Actor(self._sessions, key, agent, pace=self._pace, max_waiting=self._max_waiting)
+            actor = Actor(self._sessions, key, self._agent_for(key), pace=self._pace, max_waiting=self._max_waiting)
             if len(self._actors) >= self._max_actors:
                 # The one that has had nothing to do for longest ends; its session is read again when it is needed.
                 next((other for other in self._actors.values() if not other.is_at_work), actor).end()

@@ -135,8 +135,7 @@ async def _permit(_: Mapping[str, Any]) -> str:
 class Scene(Struct, frozen=True, kw_only=True):
     """The context of a tool call.
 
-    `permit` asks whether the same tool may run with other arguments: "" if it may, else why not. A tool that is sent
-    elsewhere while it runs (a redirect) asks before it follows.
+    `permit` asks whether the tool may run with other arguments, before a redirect say: "" if it may, else why not.
     """
 
     key: str

@@ -116,7 +116,9 @@ def environment(home: str) -> dict[str, str]:
     return {"LANG": "C.UTF-8", **kept, "PATH": ":".join(PROGRAMS), "HOME": home, "TMPDIR": home, "TERM": "dumb"}
 
 
-def linked_folders(programs: Sequence[str], elsewhere: str, *, hidden: Sequence[str] = ()) -> list[str]:
+def linked_folders(
+    programs: Sequence[str] = PROGRAMS, elsewhere: str = OTHER_PROGRAMS, *, hidden: Sequence[str] = ()
+) -> list[str]:
     """The folders in `elsewhere` that programs are linked from: what is needed of a place that holds anything.
 
     Those that are hidden, or in something hidden, are left out.

@@ -22,17 +22,7 @@ from msgspec import Struct
 from nacre.agent.ports import Finished, Sandbox
 from nacre.errors import ConfigError, NacreError, ToolError
 from nacre.sandbox.backends import BACKENDS, MACHINES, Backend
-from nacre.sandbox.policy import (
-    OTHER_PROGRAMS,
-    PROGRAMS,
-    SYSTEM,
-    Limits,
-    Policy,
-    environment,
-    fingerprint,
-    linked_folders,
-    settle,
-)
+from nacre.sandbox.policy import SYSTEM, Limits, Policy, environment, fingerprint, linked_folders, settle
 from nacre.sandbox.process_tree import Cell, follow, sweep
 from nacre.sandbox.protected_files import Guarded, guarded_paths
 
@@ -87,7 +77,7 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
         where = f"{platform.system()} on {platform.machine()}"
         return Found(sandbox=None, why=f"there is no sandbox for {where}; to run tools unconfined, {_OFF}")
 
-    linked = linked_folders(PROGRAMS, OTHER_PROGRAMS, hidden=hidden)
+    linked = linked_folders(hidden=hidden)
 
     def make_policy() -> Policy:
         return settle(

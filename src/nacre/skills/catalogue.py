@@ -140,10 +140,8 @@ class Catalogue:
         """The part of the system prompt about skills: names and descriptions; "" if there are none."""
         if not self._skills:
             return ""
-        rows = [
-            f'  <skill name="{escape(s.name)}">{escape(s.description, quote=False)}</skill>'
-            for s in self._skills.values()
-        ]
+        texts = [(escape(one.name), escape(one.description, quote=False)) for one in self._skills.values()]
+        rows = [f'  <skill name="{name}">{description}</skill>' for name, description in texts]
         return "\n".join([_INTRODUCTION, "<available_skills>", *rows, "</available_skills>"])
 
     def load(self, name: str, file: str = "") -> str:

@@ -103,9 +103,8 @@ class Approvals:
         # What a person, or the trust in a skill that is in use, allows.
         trusted = (used for used in self._in_use if any(fnmatchcase(used, one) for one in grounds.trusted_skills))
         by_skills = [rule for used in trusted for rule in grounds.skills[used]]
-        by_rule = self._judge.verdict(
-            name, _arguments(call), more=[*self._kept, *self._remembered.values(), *by_skills]
-        )
+        allowed = [*self._kept, *self._remembered.values(), *by_skills]
+        by_rule = self._judge.verdict(name, _arguments(call), more=allowed)
         by_tool = grounds.policy.rule(tool)
         if "deny" in {by_rule, by_tool} or self._is_read_only(tool):
             return "deny"
@@ -119,12 +118,10 @@ class Approvals:
         """Decide about a call: "" if it may run, else why not, for the model and for a person."""
         verdict = self.verdict(tool, call)
         if verdict == "deny":
-            why = (
-                "this conversation is read-only"
-                if self._is_read_only(tool)
-                else "a rule of the configuration denies it"
-            )
-            return f"{tool.spec.name} was not run: {why}. Do without it."
+            reason = "a rule of the configuration denies it"
+            if self._is_read_only(tool):
+                reason = "this conversation is read-only"
+            return f"{tool.spec.name} was not run: {reason}. Do without it."
         refusal = await self._ask_person(tool, call) if verdict == "ask" else ""
         # A skill is in use from its loading on.
         skill = str(_arguments(call).get("name", ""))
@@ -148,27 +145,19 @@ class Approvals:
             if self.verdict(tool, call) == "allow":
                 return ""
             # The skill in use that asks for the call, if one does.
-            naming = (
-                used
-                for used in self._in_use
-                if not must_ask and self._judge.verdict(name, arguments, more=grounds.skills[used]) == "allow"
-            )
-            skill = next(naming, "")
+            skill = ""
+            for used in self._in_use if not must_ask else ():
+                if not skill and self._judge.verdict(name, arguments, more=grounds.skills[used]) == "allow":
+                    skill = used
             keep = grounds.keep if not skill else None
             if skill:
                 always = tuple(map(str, grounds.skills[skill]))
             elif keep is None and not must_ask:
                 always = (name,)
-            answer = await self._ask(
-                Approval(
-                    tool=tool,
-                    call=call,
-                    change=grounds.preview(call),
-                    always=always,
-                    scope="session" if keep is None else "folder",
-                    skill=skill,
-                )
-            )
+            scope: Literal["session", "folder"] = "session" if keep is None else "folder"
+            change = grounds.preview(call)
+            question = Approval(tool=tool, call=call, change=change, always=always, scope=scope, skill=skill)
+            answer = await self._ask(question)
             if answer == "always" and always:
                 if keep is not None:
                     self._kept += [parse_rule(rule) for rule in always]

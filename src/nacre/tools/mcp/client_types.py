@@ -150,7 +150,7 @@ class Deadline:
             self.renew()
 
 
-class UnsolicitedCounter:
+class FloodCounter:
     """Counts the messages of a server that answer nothing."""
 
     def __init__(self) -> None:

@@ -27,17 +27,8 @@ from pydantic import ValidationError
 from nacre import __version__
 from nacre.agent.ports import Notice, Scene
 from nacre.errors import ToolError
-from nacre.tools.mcp.client_types import (
-    Closed,
-    Config,
-    Deadline,
-    Forgotten,
-    Gone,
-    Login,
-    LoginNeeded,
-    Program,
-    UnsolicitedCounter,
-)
+from nacre.tools.mcp import client_types
+from nacre.tools.mcp.client_types import Closed, Config, Deadline, Forgotten, Gone, Login, LoginNeeded, Program
 from nacre.tools.mcp.transports import connect_http, connect_program
 from nacre.tools.tool_output import harmless
 
@@ -67,7 +58,7 @@ class Connection:
         self._scenes: list[tuple[Scene, Deadline]] = []
         self._is_over, self._ended, self._changed = Event(), Event(), Event()
         self._failure: BaseException | None = None
-        self._unsolicited = UnsolicitedCounter()
+        self._unsolicited = client_types.FloodCounter()
         self.client = Client(
             connect_http(config, login)
             if program is None

@@ -18,14 +18,7 @@ import httpx2
 from anyio.abc import SocketStream
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.auth.oauth2 import OAuthContext
-from mcp.shared.auth import (
-    AuthorizationCodeResult,
-    OAuthClientInformationFull,
-    OAuthClientMetadata,
-    OAuthMetadata,
-    OAuthToken,
-    ProtectedResourceMetadata,
-)
+from mcp.shared import auth
 from msgspec.structs import replace
 from pydantic import AnyUrl, BaseModel
 
@@ -77,7 +70,7 @@ class Interactive:
     def __init__(self, config: Config, file: TokenFile, *, show: Show, port: int = 0) -> None:
         self._config, self._file, self._show = config, file, show
         self._port = port or config.callback_port
-        self._result: AuthorizationCodeResult | ToolError | None = None
+        self._result: auth.AuthorizationCodeResult | ToolError | None = None
         self._answered = anyio.Event()
         self._state = ""
         self._storage: _Storage | None = None
@@ -130,10 +123,10 @@ class Interactive:
             address = urlunsplit(parts._replace(query=urlencode(query)))
         await self._show(address)
 
-    async def _wait(self) -> AuthorizationCodeResult:
+    async def _wait(self) -> auth.AuthorizationCodeResult:
         with anyio.move_on_after(_SECONDS_FOR_A_PERSON):
             await self._answered.wait()
-        if isinstance(self._result, AuthorizationCodeResult):
+        if isinstance(self._result, auth.AuthorizationCodeResult):
             return self._result
         raise self._result or ToolError("nobody logged in: the page did not lead back here in time")
 
@@ -160,7 +153,7 @@ class Interactive:
                     self._result = ToolError(f"the server refused: {harmless(reason)[:300]}")
                 else:
                     code, state, issuer = given["code"], given.get("state"), given.get("iss")
-                    self._result = AuthorizationCodeResult(code=code, state=state, iss=issuer)
+                    self._result = auth.AuthorizationCodeResult(code=code, state=state, iss=issuer)
                 self._answered.set()
 
 
@@ -170,10 +163,10 @@ def _provider(
     *,
     redirect_uri: str,
     show: Show,
-    wait: Callable[[], Awaitable[AuthorizationCodeResult]] | None = None,
+    wait: Callable[[], Awaitable[auth.AuthorizationCodeResult]] | None = None,
 ) -> tuple[OAuthClientProvider, _Storage]:
     storage = _Storage(config, file)
-    metadata = OAuthClientMetadata(client_name="nacre", redirect_uris=[AnyUrl(redirect_uri)])
+    metadata = auth.OAuthClientMetadata(client_name="nacre", redirect_uris=[AnyUrl(redirect_uri)])
     provider = OAuthClientProvider(
         config.url,
         metadata,
@@ -187,10 +180,10 @@ def _provider(
     record, context = file.read(), provider.context
     storage.context, context.token_expiry_time = context, record.expires
     if record.issuer is not None:
-        context.oauth_metadata = OAuthMetadata.model_validate(record.issuer)
+        context.oauth_metadata = auth.OAuthMetadata.model_validate(record.issuer)
         context.auth_server_url = str(context.oauth_metadata.issuer)
     if record.resource is not None:
-        context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(record.resource)
+        context.protected_resource_metadata = auth.ProtectedResourceMetadata.model_validate(record.resource)
     return provider, storage
 
 
@@ -205,12 +198,12 @@ class _Storage:
         self.keeps_client = True
         self.is_written = False
 
-    async def get_tokens(self) -> OAuthToken | None:
+    async def get_tokens(self) -> auth.OAuthToken | None:
         found = None if self.is_new else self._file.read().tokens
         self.stamp = self._file.stamp
-        return None if found is None else OAuthToken.model_validate(found)
+        return None if found is None else auth.OAuthToken.model_validate(found)
 
-    async def set_tokens(self, tokens: OAuthToken) -> None:
+    async def set_tokens(self, tokens: auth.OAuthToken) -> None:
         context = self.context
         self._change(
             tokens=_dump(tokens),
@@ -221,18 +214,18 @@ class _Storage:
         )
         self.is_new, self.is_written = False, True
 
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
+    async def get_client_info(self) -> auth.OAuthClientInformationFull | None:
         config = self._config
         if config.client_id and not config.client_id.startswith("https://"):
-            return OAuthClientInformationFull(
+            return auth.OAuthClientInformationFull(
                 client_id=config.client_id,
                 client_secret=config.client_secret or None,
                 token_endpoint_auth_method="client_secret_basic" if config.client_secret else "none",
             )
         found = self._file.read().client if self.keeps_client else None
-        return None if found is None else OAuthClientInformationFull.model_validate(found)
+        return None if found is None else auth.OAuthClientInformationFull.model_validate(found)
 
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+    async def set_client_info(self, client_info: auth.OAuthClientInformationFull) -> None:
         self.keeps_client = True
         self._change(client=_dump(client_info))
 
@@ -255,7 +248,7 @@ class _Refusing(httpx2.Auth):
             raise LoginNeeded(self._config.name)
 
 
-async def _nobody() -> AuthorizationCodeResult:
+async def _nobody() -> auth.AuthorizationCodeResult:
     raise ToolError("nobody can log in here")
 
 

@@ -19,7 +19,7 @@ from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCResponse,
 from pydantic import ValidationError
 
 from nacre.errors import ToolError
-from nacre.tools.mcp.client_types import MAX_BYTES, MAX_TIMEOUTS, Config, Login, Program, UnsolicitedCounter
+from nacre.tools.mcp.client_types import MAX_BYTES, MAX_TIMEOUTS, Config, FloodCounter, Login, Program
 from nacre.tools.web.fetch import Gate
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ async def connect_program(program: Program, ended: Callable[[], None], *, name: 
     outgoing, outward = anyio.create_memory_object_stream[SessionMessage]()
 
     async def read() -> None:
-        unsolicited = UnsolicitedCounter()
+        unsolicited = FloodCounter()
         with suppress(BrokenResourceError):  # nobody listens any more
             async for message in _messages(program.stdout):
                 if message is None or not isinstance(message.message, JSONRPCResponse | JSONRPCError):
