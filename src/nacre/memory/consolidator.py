@@ -92,38 +92,36 @@ class Consolidator:
         self._is_at_work = True
         try:
             while self._queue or self._may_have_missed:
-                if not self._queue:
+                if self._queue:
+                    await self._learn_from_next()
+                else:
                     self._may_have_missed = False
-                    await self._catch_up()
-                    self._notify()
-                    continue
-                key = next(iter(self._queue))
-                del self._queue[key]
-                learned = 0
-                try:
-                    learned = await self._memory.consolidate(key)
-                except Exception:  # the same
-                    # The user of another session cannot do anything about this one.
-                    level = logging.INFO if key in self._of_others else logging.ERROR
-                    logger.log(level, "memory could not read a session", exc_info=True, extra={"key": key})
-                if self._left_earlier:
-                    self._left_earlier = set() if learned else self._left_earlier - {key}
+                    found: list[str] = []
+                    try:
+                        found = await to_thread.run_sync(self._memory.begin)
+                    except Exception:  # the same
+                        logger.exception("memory could not start")
+                    self._left_earlier = set(found) if self._left_earlier is None else self._left_earlier
+                    self._of_others |= set(found).difference(self._queue)
+                    self._queue |= dict.fromkeys(found)
                 self._notify()
         finally:
             self._is_at_work = False
+
+    async def _learn_from_next(self) -> None:
+        key = next(iter(self._queue))
+        del self._queue[key]
+        learned = 0
+        try:
+            learned = await self._memory.consolidate(key)
+        except Exception:  # the same
+            # The user of another session cannot do anything about this one.
+            level = logging.INFO if key in self._of_others else logging.ERROR
+            logger.log(level, "memory could not read a session", exc_info=True, extra={"key": key})
+        if self._left_earlier:
+            self._left_earlier = set() if learned else self._left_earlier - {key}
 
     def _notify(self) -> None:
         """Wake up all that wait."""
         self._stepped.set()
         self._stepped = anyio.Event()
-
-    async def _catch_up(self) -> None:
-        found: list[str] = []
-        try:
-            found = await to_thread.run_sync(self._memory.begin)
-        except Exception:  # the same
-            logger.exception("memory could not start")
-        if self._left_earlier is None:
-            self._left_earlier = set(found)
-        self._of_others |= set(found).difference(self._queue)
-        self._queue |= dict.fromkeys(found)

@@ -101,11 +101,9 @@ SINGLE = _words(
 
 ENDED = re.compile(
     r"\b(?:no longer|broke up|split up|any ?more|any longer|quit|stopped|gave up|given up|has left|sold|died"
-    r"|passed away|got rid of"
-    r"|cancell?ed|ended|used to|dropped|abandoned|nicht mehr|keine?n?(?: \S+)? mehr|aufgehört|aufgegeben|verkauft"
-    r"|gestorben|gekündigt|verlassen|beendet|abgeschafft|ne \S+ plus|n['’]\S{1,40} plus|arrêté|vendu|morte?|décédée?"
-    r"|quitté"
-    r"|abandonné|ya no|dejó|dejado|vendió|vendido|murió|muerto|abandonó|terminó)\b"
+    r"|passed away|got rid of|cancell?ed|ended|used to|dropped|abandoned|nicht mehr|keine?n?(?: \S+)? mehr|aufgehört"
+    r"|aufgegeben|verkauft|gestorben|gekündigt|verlassen|beendet|abgeschafft|ne \S+ plus|n['’]\S{1,40} plus|arrêté"
+    r"|vendu|morte?|décédée?|quitté|abandonné|ya no|dejó|dejado|vendió|vendido|murió|muerto|abandonó|terminó)\b"
 )
 FROM_NOW_ON = re.compile(
     r"\b(?:from now on|starting now|ab jetzt|von nun an|ab sofort|à partir de maintenant|de ahora en adelante)\b"
@@ -116,9 +114,8 @@ MOVED = re.compile(
     r"|aplazad[oa])\b"
 )
 SWITCHED = re.compile(
-    r"\b(?:switched|changed|migrated|converted|replaced|instead|rather than|umgestiegen|gewechselt|statt"
-    r"|anstatt|stattdessen"
-    r"|passée? à|remplacé|au lieu|plutôt que|cambió|se pasó|reemplazó|en lugar|en vez)\b"
+    r"\b(?:switched|changed|migrated|converted|replaced|instead|rather than|umgestiegen|gewechselt|statt|anstatt"
+    r"|stattdessen|passée? à|remplacé|au lieu|plutôt que|cambió|se pasó|reemplazó|en lugar|en vez)\b"
 )
 # Questions that have one answer, and how a fact answers them.
 _PLACE = r"\s+(?:the\s+|der\s+|la\s+|el\s+)?(?=[^\W\d_a-zß-öø-ÿ])"
@@ -144,6 +141,9 @@ QUESTIONS = {
     ),
 }
 # Values of which one holds at a time. Where a name ends with "*", what else the two facts say must be the same.
+_VEGAN = r"vegan|veganer(?:in)?|végane?|vegan[oa]"
+_VEGETARIAN = r"vegetarian|vegetarisch|vegetarier(?:in)?|végétarien(?:ne)?|vegetarian[oa]"
+_EATS = r"(?:eats?|eating|isst|mange|come)(?: \S+){0,2}"
 _GROUPS: dict[str, tuple[str, ...]] = {
     "marital": (
         r"(?:is|am|are|now|again|still|currently) single|unmarried|ledig|célibataire|solter[oa]",
@@ -154,31 +154,11 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         r"separated|getrennt|séparée?|separad[oa]",
     ),
     "meat": (
-        (
-            r"vegetarian|vegan|pescatarian|pescetarian|vegetarisch|vegetarier(?:in)?|veganer(?:in)?|végétarien(?:ne)?"
-            r"|végane?|vegetarian[oa]|vegan[oa]"
-        ),
-        (
-            r"omnivore|carnivore|eats? everything|(?:eats?|eating|isst|mange|come)(?: \S+){0,2} (?:meat|beef"
-            r"|pork|chicken|steaks?"
-            r"|fleisch|viande|carne)"
-        ),
+        f"{_VEGETARIAN}|{_VEGAN}|pescatarian|pescetarian",
+        rf"omnivore|carnivore|eats? everything|{_EATS} (?:meat|beef|pork|chicken|steaks?|fleisch|viande|carne)",
     ),
-    "fish": (
-        (
-            r"vegetarian|vegan|vegetarisch|vegetarier(?:in)?|veganer(?:in)?|végétarien(?:ne)?|végane?"
-            r"|vegetarian[oa]|vegan[oa]"
-        ),
-        r"pescatarian|pescetarian|(?:eats?|eating|isst|mange|come)(?: \S+){0,2} (?:fish|fisch|poisson|pescado)",
-    ),
-    "dairy": (
-        r"vegan|veganer(?:in)?|végane?|vegan[oa]",
-        (
-            r"vegetarian|vegetarisch|vegetarier(?:in)?|végétarien(?:ne)?|vegetarian[oa]"
-            r"|(?:eats?|eating|isst|mange|come)(?: \S+){0,2} (?:cheese|eggs|dairy|käse|eier|fromage|œufs|queso"
-            r"|huevos)"
-        ),
-    ),
+    "fish": (f"{_VEGETARIAN}|{_VEGAN}", rf"pescatarian|pescetarian|{_EATS} (?:fish|fisch|poisson|pescado)"),
+    "dairy": (_VEGAN, rf"{_VEGETARIAN}|{_EATS} (?:cheese|eggs|dairy|käse|eier|fromage|œufs|queso|huevos)"),
     "working": (
         r"unemployed|jobless|arbeitslos|au chômage|desemplead[oa]|en paro",
         r"retired|pensioner|rentner(?:in)?|pensioniert|retraitée?|jubilad[oa]",
@@ -203,8 +183,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         r"short|brief|concise|terse|kurze?\w*|knapp\w*|court\w*|brèv\w+|brefs?|concis\w*|cort[oa]s?|breves?",
         (
             r"long|longer|detailed|verbose|thorough|lange?\w*|ausführlich\w*|detaillier\w+|longue?s?|détaillé\w*"
-            r"|larg[oa]s?"
-            r"|detallad[oa]s?|extens[oa]s?"
+            r"|larg[oa]s?|detallad[oa]s?|extens[oa]s?"
         ),
     ),
     "tone*": (
@@ -241,15 +220,11 @@ VALUES = [
     for at, pattern in enumerate(patterns)
 ]
 NUMBER = re.compile(
-    r".*\d.*|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|noon|midnight|eins|zwei|drei|vier"
-    r"|fünf|sechs"
-    r"|sieben|acht|neun|zehn|deux|trois|quatre|cinq|sept|huit|neuf|dix|dos|tres|cuatro|cinco|seis|siete|ocho"
-    r"|nueve|diez"
-    r"|january|february|march|april|june|july|august|september|october|november|december|januar|februar|märz"
-    r"|juni|juli"
-    r"|oktober|dezember|janvier|février|mars|avril|juin|juillet|août|septembre|octobre|novembre|décembre|enero"
-    r"|febrero"
-    r"|marzo|abril|mayo|junio|julio|agosto|septiembre|octubre|noviembre|diciembre"
+    r".*\d.*|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|noon|midnight|eins|zwei|drei|vier|fünf"
+    r"|sechs|sieben|acht|neun|zehn|deux|trois|quatre|cinq|sept|huit|neuf|dix|dos|tres|cuatro|cinco|seis|siete|ocho"
+    r"|nueve|diez|january|february|march|april|june|july|august|september|october|november|december|januar|februar"
+    r"|märz|juni|juli|oktober|dezember|janvier|février|mars|avril|juin|juillet|août|septembre|octobre|novembre"
+    r"|décembre|enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre|octubre|noviembre|diciembre"
 )
 WEEKDAY = re.compile(
     r"(?:mon|tues|wednes|thurs|fri|satur|sun)days?|(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?|lundis?"
@@ -257,9 +232,8 @@ WEEKDAY = re.compile(
     r"|mercredis?|jeudis?|vendredis?|samedis?|dimanches?|lunes|martes|miércoles|jueves|viernes|sábados?|domingos?"
 )
 LANGUAGE = re.compile(
-    r"english|german|french|spanish|italian|portuguese|dutch|polish|russian|turkish|chinese|japanese|korean"
-    r"|arabic|swedish"
-    r"|danish|norwegian|finnish|czech|greek|englisch|deutsch|französisch|spanisch|italienisch|portugiesisch"
+    r"english|german|french|spanish|italian|portuguese|dutch|polish|russian|turkish|chinese|japanese|korean|arabic"
+    r"|swedish|danish|norwegian|finnish|czech|greek|englisch|deutsch|französisch|spanisch|italienisch|portugiesisch"
     r"|niederländisch|polnisch|russisch|türkisch|anglais|allemand|français|espagnol|italien|portugais|inglés|alemán"
     r"|francés|español|italiano|portugués"
 )

@@ -76,9 +76,9 @@ def parse_answer(answer: Any, known: Sequence[Line] = ()) -> Extraction:
                 proposals.append(Proposal(text=fact))
             case {"text": str(text)}:
                 subject, replaces = fact.get("subject"), fact.get("replaces")
-                numbers = (at for at in replaces if type(at) is int) if isinstance(replaces, list) else ()
+                numbers = tuple(at for at in replaces if type(at) is int) if isinstance(replaces, list) else ()
                 subject = subject if isinstance(subject, str) else ""
-                proposals.append(Proposal(subject=subject, text=text, replaces=tuple(numbers)))
+                proposals.append(Proposal(subject=subject, text=text, replaces=numbers))
             case _:
                 pass
     shown = tuple(fact.id for fact in known[:_MAX_KNOWN])
@@ -92,17 +92,9 @@ def daily_line(turn: Turn, learned: Extraction, *, id: str) -> Line:
     if not wanted or len(wanted & stems(turn.said)) < _HALF * len(wanted):
         asked, answered = one_line(turn.asked, _MAX_EXCERPT), one_line(turn.answered, _MAX_EXCERPT)
         line = f"“{strip_markup(asked)}” → “{strip_markup(answered)}”"
-    local = turn.at.astimezone()
-    page = f"memory/{local:%Y-%m-%d}.md"
-    return Line(
-        id=id,
-        page=page,
-        text=line,
-        source=source_of(turn),
-        at=local.isoformat(),
-        turn=turn.id,
-        outside=turn.outside,
-    )
+    local, source = turn.at.astimezone(), source_of(turn)
+    page, at = f"memory/{local:%Y-%m-%d}.md", local.isoformat()
+    return Line(id=id, page=page, text=line, source=source, at=at, turn=turn.id, outside=turn.outside)
 
 
 def new_facts(
@@ -149,10 +141,10 @@ def new_facts(
 
 def find_repeated(subject: str, text: str, known: Sequence[Line]) -> Line | None:
     """The known fact that a new one repeats, if there is one."""
-    same = (line for line in known if is_same(text, line.text))
-    return next(
-        (line for line in same if not contradictions.replaces((subject, text), (line.subject, line.text))), None
-    )
+    for line in known:
+        if is_same(text, line.text) and not contradictions.replaces((subject, text), (line.subject, line.text)):
+            return line
+    return None
 
 
 Verdict = Literal["keep", "ask", "no"]
@@ -176,9 +168,7 @@ def judge(text: str, turn: Turn) -> Verdict:
 def replaced_by(new: Line, known: Sequence[Line], named: Collection[str] = ()) -> list[Line]:
     """The facts of ours that a new one takes the place of; `named` are those that a model said it does."""
     found, subject = [], normal(new.subject)
-    for old in known:
-        if not old.is_ours or old.pending:
-            continue
+    for old in (line for line in known if line.is_ours and not line.pending):
         # A model is believed if the two have a subject, or a word that says something, in common.
         is_one_subject = bool(subject) and subject == normal(old.subject)
         is_named = old.id in named and (is_one_subject or not salient(new.text).isdisjoint(salient(old.text)))

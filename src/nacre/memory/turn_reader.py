@@ -57,7 +57,11 @@ def turns_after(sessions: Sessions, key: str, cursor: Cursor | None, *, outside:
 
     `outside` is what the last turn before them was.
     """
-    after = cursor.n if cursor is not None else 0
+
+    def read(messages: list[Numbered], at: int) -> list[Turn]:
+        before = outside or any(_is_outside(message) for _, message in messages[:at])
+        return list(turns(key, messages[at:], outside=before))
+
     for last in _WINDOWS:
         now = sessions.snapshot(key, last=last)
         messages = list(zip(now.numbers, now.messages, strict=True))
@@ -67,21 +71,19 @@ def turns_after(sessions: Sessions, key: str, cursor: Cursor | None, *, outside:
             # The live messages must go back to the cursor, in the same generation of the session.
             reaches = messages[0][0] <= cursor.n and utc_text(_created(messages[0][1])) <= cursor.at
         if reaches:
-            before = outside or any(_is_outside(message) for n, message in messages if n <= after)
-            return list(turns(key, (found for found in messages if found[0] > after), outside=before))
+            return read(messages, sum(n <= (cursor.n if cursor is not None else 0) for n, _ in messages))
         if now.live <= last:
             break
     # Something was truncated, summarised, undone or archived before it was gone through: read all of it.
     messages = _read_all(sessions, key)
     if cursor is None:
-        return list(turns(key, messages, outside=outside))
+        return read(messages, 0)
     # The place of the cursor's message, or its time if that is lost.
     for at in range(len(messages) - 1, -1, -1):
         n, message = messages[at]
         if n == cursor.n and utc_text(_created(message)) == cursor.at:
-            before = outside or any(_is_outside(earlier) for _, earlier in messages[: at + 1])
-            return list(turns(key, messages[at + 1 :], outside=before))
-    return [turn for turn in turns(key, messages, outside=outside) if utc_text(turn.at) >= cursor.at]
+            return read(messages, at + 1)
+    return [turn for turn in read(messages, 0) if utc_text(turn.at) >= cursor.at]
 
 
 def turn_at(sessions: Sessions, key: str, n: int, at: str = "") -> Turn | None:
@@ -100,7 +102,22 @@ def turns(key: str, messages: Iterable[Numbered], *, outside: bool = False) -> I
         if message.role == "user":
             asked.append((n, message))
         elif asked and message.role == "assistant" and not message.tool_calls:
-            yield _turn(key, asked, n, message, outside=outside)
+            words = "\n".join(text_of(one.content) for _, one in asked)
+            answered = text_of(message.content)
+            parts = (utc_text(_created(asked[0][1])), words, answered)
+            split = [_words(one) for _, one in asked]
+            yield Turn(
+                id=blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=8).hexdigest(),
+                key=key,
+                n=asked[0][0],
+                upto=n,
+                asked=words,
+                answered=answered,
+                at=_created(message),
+                own="\n".join(own for own, _ in split),
+                pasted="\n".join(rest for _, rest in split if rest),
+                outside=outside,
+            )
             asked = []
 
 
@@ -137,27 +154,6 @@ def utc_text(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
-def _turn(key: str, asked: list[Numbered], upto: int, answer: Message, *, outside: bool) -> Turn:
-    words = "\n".join(text_of(message.content) for _, message in asked)
-    answered = text_of(answer.content)
-    began, ended = _created(asked[0][1]), _created(answer)
-    parts = (utc_text(began), words, answered)
-    digest = blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=8).hexdigest()
-    split = [_words(message) for _, message in asked]
-    return Turn(
-        id=digest,
-        key=key,
-        n=asked[0][0],
-        upto=upto,
-        asked=words,
-        answered=answered,
-        at=ended,
-        own="\n".join(own for own, _ in split),
-        pasted="\n".join(rest for _, rest in split if rest),
-        outside=outside,
-    )
-
-
 def _created(message: Message) -> datetime:
     return message.created or datetime.fromtimestamp(0, UTC)
 
@@ -169,13 +165,6 @@ def _piece(part: Any) -> str:
     return text if isinstance(text, str) else "[something that is not text]"
 
 
-class _Link(Struct, frozen=True):
-    """A message, and the one before it on its branch."""
-
-    entry: Entry
-    before: _Link | None
-
-
 def _read_all(sessions: Sessions, key: str) -> list[Numbered]:
     """Every message of a session, truncated and summarised ones too, but not those that were undone."""
     generations: dict[str, list[Entry]] = {}
@@ -183,24 +172,24 @@ def _read_all(sessions: Sessions, key: str) -> list[Numbered]:
         generations.setdefault(entry.generation, []).append(entry)
     found: list[Numbered] = []
     for entries in generations.values():
-        # 1. Follow the head of the branch through messages, undoing and rewinding.
-        head: _Link | None = None
-        after: dict[int, _Link | None] = {}
+        # 1. Follow the head of the branch through messages, undoing and rewinding; a message continues the head.
+        head: Entry | None = None
+        before: dict[int, Entry | None] = {}
+        after: dict[int, Entry | None] = {}
         for entry in entries:
             if entry.kind == "msg":
-                head = _Link(entry, head)
+                before[entry.n], head = head, entry
             elif entry.kind == "head" and "pop" in entry.data:
-                head = head.before if head is not None else None
+                head = before[head.n] if head is not None else None
             elif entry.kind == "head":
                 head = after.get(entry.data.get("to", 0))
             after[entry.n] = head
         # 2. From the last head back to the first message.
         messages: list[Numbered] = []
         while head is not None:
-            message = msgspec.convert(head.entry.data, Message)
-            created = message.created or head.entry.ts
-            messages.append((head.entry.n, msgspec.structs.replace(message, created=created)))
-            head = head.before
+            message = msgspec.convert(head.data, Message)
+            messages.append((head.n, msgspec.structs.replace(message, created=message.created or head.ts)))
+            head = before[head.n]
         found += messages[::-1]
     return found
 
@@ -217,10 +206,9 @@ _INDENTED = re.compile(r"(?:^(?: {4}|\t)(?![ \t]*+(?:[-*+•]|\d+[.)])\s)[^\n]*+
 _QUOTED_LINE = re.compile(r"^[ \t]*[>|].*$", re.MULTILINE)
 # The head of a mail, or who speaks in a conversation that was copied.
 _HEADER = re.compile(
-    r"^[ \t*]*(?:from|to|cc|date|sent|subject|reply-to|von|an|gesendet|datum|betreff|de|à|envoyé|objet|date"
-    r"|para|enviado"
-    r"|fecha|asunto|da|a|inviato|data|oggetto|assunto|van|aan|verzonden|onderwerp|från|till|skickat|ämne"
-    r"|от|кому|отправлено|дата|тема|user|assistant|human|system)[ \t*]*:[ \t]*\S.*$",
+    r"^[ \t*]*(?:from|to|cc|date|sent|subject|reply-to|von|an|gesendet|datum|betreff|de|à|envoyé|objet|date|para"
+    r"|enviado|fecha|asunto|da|a|inviato|data|oggetto|assunto|van|aan|verzonden|onderwerp|från|till|skickat|ämne|от"
+    r"|кому|отправлено|дата|тема|user|assistant|human|system)[ \t*]*:[ \t]*\S.*$",
     re.MULTILINE | re.IGNORECASE,
 )
 _FORWARDED = re.compile(
@@ -231,14 +219,12 @@ _FORWARDED = re.compile(
 )
 # "Here is the mail:", "he wrote:", and all that follows.
 _INTRODUCED = re.compile(
-    r"\b(?:(?:e-?mails?|mails?|letter|message|page|article|document|file|logs?|output|post|comment|ticket"
-    r"|report|readme"
-    r"|transcript|reply|response|nachricht|brief|seite|artikel|dokument|datei|bericht|courriel|lettre|article|fichier"
-    r"|rapport|correo|carta|página|artículo|documento|archivo|informe|wrote|writes|says|said|reads|states"
-    r"|schrieb|schreibt"
-    r"|sagt|écrit|dit|escribió|escribe|dice|messaggio|lettera|pagina|articolo|scrive|scritto|mensagem|artigo|arquivo"
-    r"|escreveu|escreve|disse|bericht|bestand|schreef|schrijft|meddelande|brev|artikeln|filen|skrev|skriver)[^\n:.!?]{0,60}:(?=\s)"
-    r"|(?:following|below|this|text|note|folgende[nrs]?|dies|suivante?|ceci|siguiente"
+    r"\b(?:(?:e-?mails?|mails?|letter|message|page|article|document|file|logs?|output|post|comment|ticket|report"
+    r"|readme|transcript|reply|response|nachricht|brief|seite|artikel|dokument|datei|bericht|courriel|lettre|article"
+    r"|fichier|rapport|correo|carta|página|artículo|documento|archivo|informe|wrote|writes|says|said|reads|states"
+    r"|schrieb|schreibt|sagt|écrit|dit|escribió|escribe|dice|messaggio|lettera|pagina|articolo|scrive|scritto|mensagem"
+    r"|artigo|arquivo|escreveu|escreve|disse|bericht|bestand|schreef|schrijft|meddelande|brev|artikeln|filen|skrev"
+    r"|skriver)[^\n:.!?]{0,60}:(?=\s)|(?:following|below|this|text|note|folgende[nrs]?|dies|suivante?|ceci|siguiente"
     r"|esto|seguente|questo|seguinte|isto|volgende|dit|följande|detta)[^\n:.!?]{0,60}:(?=[ \t]*\n))"
     r"|(?:письм[оа]|сообщени[ея]|статья|документ|файл|пишет|написал[аи]?|сказал[аи]?"  # noqa: RUF001 - as they are written
     r"|邮件|郵件|信件|消息|文章|文件|日志|写道|說|说|メール|手紙|記事|文書|ファイル|메일|편지|기사|문서|رسالة|الرسالة|بريد|البريد|كتب|قال)"
@@ -320,14 +306,13 @@ def _without(text: str, places: list[tuple[int, int]], taken: list[str]) -> str:
 
 def _known_places(places: Any, length: int) -> list[tuple[int, int]]:
     """The places that a message has stored, in order; those that overlap are one."""
-    valid = list[tuple[int, int]]()
+    valid, found = list[tuple[int, int]](), list[tuple[int, int]]()
     for place in places if isinstance(places, list) else []:
         match place:
             case [int(begin), int(end)]:
                 valid.append((max(begin, 0), min(end, length)))
             case _:
-                continue
-    found = list[tuple[int, int]]()
+                pass
     for begin, end in sorted(valid):
         if found and begin < found[-1][1]:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
@@ -394,9 +379,8 @@ def _record_begins(text: str) -> int | None:
     # Somebody speaks again after somebody else; who lists what they have to say has each name once.
     names = Counter(name for _, name in speakers)
     is_chat = len(names) > 1 and max(names.values()) > 1
-    return min(
-        [*places, *(stamped[:1] if len(stamped) > 1 else ()), *([speakers[0][0]] if is_chat else ())], default=None
-    )
+    places += stamped[:1] if len(stamped) > 1 else []
+    return min([*places, speakers[0][0]] if is_chat else places, default=None)
 
 
 def _introduction_ends(text: str) -> int | None:

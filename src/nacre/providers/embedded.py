@@ -63,24 +63,15 @@ class Embedded:
     One request runs at a time; the others wait. A request that is cancelled ends the model's work on it.
     """
 
+    model = NAME
+    is_local = True
+
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
+        # The context window in tokens, which the answer is part of.
+        self.context_size = self._settings.context_size
         self._turn = anyio.Lock()
         self._server: Any = None
-
-    @property
-    def model(self) -> str:
-        """Which model answers."""
-        return NAME
-
-    @property
-    def is_local(self) -> bool:
-        return True
-
-    @property
-    def context_size(self) -> int:
-        """The context window in tokens, which the answer is part of."""
-        return self._settings.context_size
 
     async def close(self) -> None:
         """Free the model's memory, once nobody uses it."""

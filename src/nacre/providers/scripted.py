@@ -60,13 +60,8 @@ class Scripted:
         self.contexts: list[Context] = []
         self.closed = False
         self._steps = iter(list(steps))
-        self._model = model
+        self.model = model
         self._calls = 0
-
-    @property
-    def model(self) -> str:
-        """Which model answers."""
-        return self._model
 
     async def close(self) -> None:
         """Note that it was closed."""
@@ -77,40 +72,35 @@ class Scripted:
         self.contexts.append(context)
         step = next(self._steps, None)
         if step is None:
-            raise ProviderError(f"the script of {self._model!r} has ended: request {len(self.contexts)} has no answer")
+            raise ProviderError(f"the script of {self.model!r} has ended: request {len(self.contexts)} has no answer")
         parts = [step] if isinstance(step, str | Call | Pause | Thinks | Stops | Exception) else list(step)
+        text = thoughts = ""
+        calls: list[ToolCall] = []
         for part in parts:
-            await self._play(part, emit)
-
-        text = "".join(part for part in parts if isinstance(part, str))
-        thoughts = "".join(part.text for part in parts if isinstance(part, Thinks))
-        made = [part for part in parts if isinstance(part, Call)]
-        calls = tuple(
-            ToolCall(id=call.id or f"call_{number}", name=call.name, arguments=call.arguments)
-            for number, call in enumerate(made, self._calls + 1)
-        )
-        self._calls += len(made)
+            match part:
+                case str():
+                    text += part
+                    emit(Text(part))
+                case Thinks(thought):
+                    thoughts += thought
+                    emit(Thought(thought))
+                case Call():
+                    id = part.id or f"call_{self._calls + len(calls) + 1}"
+                    calls.append(ToolCall(id=id, name=part.name, arguments=part.arguments))
+                case Pause():
+                    if part.reached is not None:
+                        part.reached.set()
+                    await part.until.wait()
+                case Exception():
+                    raise part
+                case Stops():
+                    pass
+        self._calls += len(calls)
         message = Message(
-            role="assistant", content=text, tool_calls=calls, reasoning=thoughts or None, model=self._model
+            role="assistant", content=text, tool_calls=tuple(calls), reasoning=thoughts or None, model=self.model
         )
         # Words are counted, which is as good as anything and always the same.
-        prompt = sum(len(str(one.content or "").split()) for one in context.messages)
-        prompt += len(context.system.split())
+        prompt = len(context.system.split()) + sum(len(str(one.content or "").split()) for one in context.messages)
         usage = Usage(prompt=prompt, completion=len(text.split()), request=f"request_{len(self.contexts)}")
         is_cut = any(isinstance(part, Stops) for part in parts)
         return Reply(message=message, usage=usage, finish="length" if is_cut else "calls" if calls else "stop")
-
-    async def _play(self, part: Part, emit: Emit) -> None:
-        match part:
-            case str():
-                emit(Text(part))
-            case Thinks(text):
-                emit(Thought(text))
-            case Pause():
-                if part.reached is not None:
-                    part.reached.set()
-                await part.until.wait()
-            case Exception():
-                raise part
-            case Call() | Stops():
-                pass

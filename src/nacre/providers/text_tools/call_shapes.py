@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from msgspec import Struct
 from nacre.agent.ports import Spec
 from nacre.providers.text_tools import lenient_json
 from nacre.providers.text_tools.lenient_json import Source
+from nacre.providers.wire import json_text
 
 _NAMES = ("name", "tool_name", "function_name", "tool", "function", "action", "recipient_name")
 _ARGUMENTS = ("arguments", "parameters", "args", "params", "action_input", "tool_input", "input", "kwargs")
@@ -137,7 +137,7 @@ def _call_of(value: dict[str, Any], tools: Mapping[str, Spec], *, strict: bool) 
 def arguments_of(value: Any) -> dict[str, Any] | str:
     """Arguments as an object, also where they are JSON in a string; else as text."""
     if not isinstance(value, str):
-        return value if isinstance(value, dict) else {} if value is None else raw_text(value)
+        return value if isinstance(value, dict) else {} if value is None else json_text(value)
     text = value.strip()
     found = _strict_value(text) if value else {}
     if not isinstance(found, dict):
@@ -158,20 +158,9 @@ def _strict_value(text: str) -> Any:
     return value if end == len(text) else None
 
 
-def raw_text(value: Any) -> str:
-    """A value as text, whatever is in it."""
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return "…"
-
-
 def name_in(text: str) -> str:
     """The name that a broken call seems to have; "" if none."""
-    function = _FUNCTION.search(text[:4096])
-    if function is not None:
-        return function[1]
-    found = _NAME.search(text[:4096])
+    found = _FUNCTION.search(text[:4096]) or _NAME.search(text[:4096])
     return next(filter(None, found.groups())) if found else ""
 
 

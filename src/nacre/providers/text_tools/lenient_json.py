@@ -65,15 +65,24 @@ class Reader:
         self._skip()
         if depth == 0:
             self._fail("it is nested too deep")
-        match self._text[self.at : min(self.at + 1, self._end)]:
-            case "":
-                raise Incomplete("it ends where a value is expected", self.at)
-            case "{":
-                return self._object(depth)
-            case "[":
-                return self._list(depth)
-            case _:
-                return self._scalar(role)
+        if self.at >= self._end:
+            raise Incomplete("it ends where a value is expected", self.at)
+        opening = self._text[self.at]
+        if opening not in "{[":
+            return self._scalar(role)
+        self.at += 1
+        items: list[Any] = []
+        fields: dict[str, Any] = {}
+        while not self._is_over("}" if opening == "{" else "]"):
+            if opening == "[":
+                items.append(self.value(depth - 1, "item"))
+            else:
+                key = self._key()
+                fields[key] = self.value(depth - 1)
+            self._skip()
+            if self._text.startswith(",", self.at, self._end):
+                self.at += 1
+        return fields if opening == "{" else items
 
     def _skip(self) -> None:
         found = _GAP.match(self._text, self.at, self._end)
@@ -84,49 +93,29 @@ class Reader:
     def _fail(self, reason: str) -> NoReturn:
         raise NotJson(reason, self.at)
 
-    def _object(self, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _key(self) -> str:
+        """Read the key of a field, and the colon after it."""
+        if self._is_quoted():
+            key = self._string("key")
+        elif word := _WORD.match(self._text, self.at, self._end):
+            key, self.at = word[0], word.end()
+        else:
+            self._fail("a key is expected")
+        self._skip()
+        if not self._text.startswith((":", "="), self.at, self._end):
+            if self.at >= self._end:
+                raise Incomplete("it ends in the middle", self.at)
+            self._fail(f"a colon is expected after {key[:40]!r}")
         self.at += 1
-        while not self._is_over("}"):
-            if self._is_quoted():
-                key = self._string("key")
-            elif word := _WORD.match(self._text, self.at, self._end):
-                key, self.at = word[0], word.end()
-            else:
-                self._fail("a key is expected")
-            self._skip()
-            if not self._text.startswith((":", "="), self.at, self._end):
-                if self.at >= self._end:
-                    raise Incomplete("it ends in the middle", self.at)
-                self._fail(f"a colon is expected after {key[:40]!r}")
-            self.at += 1
-            found[key] = self.value(depth - 1)
-            self._separate()
-        return found
-
-    def _list(self, depth: int) -> list[Any]:
-        found: list[Any] = []
-        self.at += 1
-        while not self._is_over("]"):
-            found.append(self.value(depth - 1, "item"))
-            self._separate()
-        return found
+        return key
 
     def _is_over(self, bracket: str) -> bool:
         """Step over the closing bracket; at the end of the text it is taken as read, and noted."""
         self._skip()
-        if self.at >= self._end:
-            self.unclosed = True
-            return True
-        if self._text[self.at] != bracket:
-            return False
-        self.at += 1
-        return True
-
-    def _separate(self) -> None:
-        self._skip()
-        if self._text.startswith(",", self.at, self._end):
-            self.at += 1
+        self.unclosed = self.unclosed or self.at >= self._end
+        is_closed = self._text.startswith(bracket, self.at, self._end)
+        self.at += is_closed
+        return is_closed or self.at >= self._end
 
     def _is_quoted(self) -> bool:
         return self._text[self.at] in _PIECE or self._text.startswith(_VERBATIM, self.at, self._end)

@@ -13,6 +13,7 @@ from nacre.codec import plain_json
 from nacre.errors import InvalidMessage
 from nacre.providers.text_tools import call_shapes, lenient_json
 from nacre.providers.text_tools.call_shapes import DSML, NAMESPACE, SEPARATOR, ParsedCall
+from nacre.providers.wire import json_text
 
 UNREADABLE = "tool_call"
 """The name of a call whose name could not be read; every provider takes it."""
@@ -222,7 +223,7 @@ def normalize_call(call: ParsedCall, tools: Container[str]) -> ParsedCall:
     try:
         return ParsedCall(name=name, arguments=plain_json(call.arguments, "arguments"))
     except (InvalidMessage, RecursionError):
-        return ParsedCall(name=name, arguments=call_shapes.raw_text(call.arguments))
+        return ParsedCall(name=name, arguments=json_text(call.arguments))
 
 
 def normalize_name(name: str, tools: Container[str]) -> str:
@@ -462,22 +463,18 @@ class Scan:
         elif self.text[body : body + 1] in {"{", "["}:
             found = self._read_values(body, closing, trusted=trusted)
         else:
-            found = self._read_marked_inside(body)
+            # Marked calls, one after the other.
+            calls, at = list[ParsedCall](), body
+            while (mark := self._search(_MARK, at)) is not None and mark.lastgroup in {"open", "markup"}:
+                step = None if self.text[at : mark.start()].strip() else self._read_mark(mark)
+                if not isinstance(step, Calls) or any(call.name not in self._tools for call in step.calls):
+                    break
+                calls += step.calls
+                at = step.end
+            found = Calls(tuple(calls), at) if calls else None
         if found is None:
             return self._read_half(body, closing)
         return Calls(found.calls, self._skip(FENCE_END, self._skip_leftovers(found.end, None)))
-
-    def _read_marked_inside(self, body: int) -> Calls | None:
-        calls: list[ParsedCall] = []
-        while (mark := self._search(_MARK, body)) is not None and mark.lastgroup in {"open", "markup"}:
-            if self.text[body : mark.start()].strip():
-                break
-            step = self._read_mark(mark)
-            if not isinstance(step, Calls) or any(call.name not in self._tools for call in step.calls):
-                break
-            calls += step.calls
-            body = step.end
-        return Calls(tuple(calls), body) if calls else None
 
     def _read_bare(self, at: int) -> Step:
         if self._is_native and self.has_said:
