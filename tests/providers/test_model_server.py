@@ -17,8 +17,7 @@ from nacre.agent.ports import Reply
 from nacre.errors import ConfigError, ContextOverflow, ModelUnavailable, ProviderError, RateLimited, ServerFailed
 from nacre.providers.model_server import Timeouts, is_local
 from nacre.providers.openai import OpenAI
-from nacre.providers.server_responses import Failure, events, lines
-from nacre.providers.wire import token_count
+from nacre.providers.wire import Failure, events, lines, token_count
 from nacre.testing.ollama_server import Answer, OllamaServer, refusal
 from tests.providers.peers import Listener, asked, replayed, sse
 

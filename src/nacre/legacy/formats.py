@@ -212,9 +212,8 @@ def set_aside(system: System, place: SessionPaths, uid: str, bad: Sequence[Bad])
         held = Piece(piece.start, piece.start + len(piece.raw), piece.raw, None)
         is_new = (piece.reason, piece.start, f"{crc32(piece.raw):08x}") not in known
         # What is there is flushed again: the process that wrote it may have been killed before that.
-        quarantine.set_aside(
-            system, place, uid, _BadLines(system, piece), [held] if is_new else [], reason=piece.reason
-        )
+        lines, pieces = _BadLines(system, piece), [held] if is_new else []
+        quarantine.set_aside(system, place, uid, lines, pieces, reason=piece.reason)
 
 
 LINES, META = ".jsonl", ".meta.json"

@@ -25,7 +25,7 @@ from nacre.legacy.detect import DONE, LOCK, is_due
 from nacre.legacy.documents import NOTE, Legacy, Unreadable, describe
 from nacre.legacy.formats import Source, contents
 from nacre.legacy.merge import Outcome, Plan, Planner, holds, is_contained, knows
-from nacre.records import AppendRecord, Transaction
+from nacre.records import AppendRecord, Transaction, View
 from nacre.storage.file_names import key_of
 from nacre.storage.file_store import FileStore
 from nacre.storage.paths import SessionPaths, settle_names, write_all
@@ -285,15 +285,13 @@ class _Walk:
         src = legacy.src(self._file(source))
         if plan.outcome != "empty":
             self._write(plan, legacy, src)
+
             # Read the session back, and set aside what was no message.
-            found = self._store.generations(
-                plan.key,
-                lambda one: (
-                    one.uid,
-                    holds(one.view, legacy, src) if knows(one.view, src) else is_contained(one.view, legacy),
-                ),
-            )
-            uids = [uid for uid, is_held in found if is_held]
+            def is_held(view: View) -> bool:
+                return holds(view, legacy, src) if knows(view, src) else is_contained(view, legacy)
+
+            found = self._store.generations(plan.key, lambda one: one.uid if is_held(one.view) else None)
+            uids = [uid for uid in found if uid is not None]
             if not uids:
                 raise LogDamaged(f"session {plan.key!r} does not contain all of {src['file']}, which was not changed")
             formats.set_aside(self._system, SessionPaths.of(self._root, plan.key), uids[-1], legacy.bad)

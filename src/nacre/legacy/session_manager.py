@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from threading import RLock
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -41,19 +41,8 @@ class Session(Struct, frozen=True, kw_only=True):
     meta: dict[str, Any] = {}
 
 
-class Seen(Struct, frozen=True, kw_only=True):
-    """A session that is kept elsewhere, and what a document that goes on from it must say of that."""
-
-    session: Session
-    uid: str = ""
-    h: int = 0
-
-
-class Elsewhere(Protocol):
-    """Where sessions are that have no document."""
-
-    def read(self, key: str) -> Seen | None:
-        """The session of a key; None if there is none."""
+Elsewhere = Callable[[str], tuple[Session, Base | None] | None]
+"""Reads a session that has no document, by its key, and what a document that goes on from it must say of that."""
 
 
 class _Held(Struct, kw_only=True):
@@ -210,19 +199,18 @@ class SessionManager:
     def _session(self, key: str) -> Session:
         """The session as it is, without making one."""
         held = self._held.get(key)
-        return held.session if held is not None else self._seen(key).session
+        return held.session if held is not None else self._read_elsewhere(key)[0]
 
-    def _seen(self, key: str) -> Seen:
+    def _read_elsewhere(self, key: str) -> tuple[Session, Base | None]:
         """The session that is elsewhere, or a new one."""
-        seen = self._elsewhere.read(key) if self._elsewhere is not None else None
-        return seen or Seen(session=Session(key=key, created=self._now(), updated=self._now()))
+        found = self._elsewhere(key) if self._elsewhere is not None else None
+        return found or (Session(key=key, created=self._now(), updated=self._now()), None)
 
     def _writable(self, key: str) -> _Held:
         if key not in self._held:
             path = f"{self._directory}/{stem(key)}.json"
-            seen = self._seen(key)
-            base = Base(uid=seen.uid, h=seen.h, kept=len(seen.session.messages)) if seen.uid else None
-            self._held[key] = _Held(session=seen.session, path=path, base=base)
+            session, base = self._read_elsewhere(key)
+            self._held[key] = _Held(session=session, path=path, base=base)
         return self._held[key]
 
     def _change(self, key: str, **fields: Any) -> _Held:

@@ -6,8 +6,9 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import NoReturn, TypeVar
 
 from nacre import records
@@ -16,10 +17,10 @@ from nacre.errors import DurabilityUnknown, StoreError, describe_error
 from nacre.history import alias_table, session_state
 from nacre.history.session_state import RULES
 from nacre.keys import is_internal
-from nacre.legacy.documents import Unreadable, spell_time
+from nacre.legacy.documents import Base, Unreadable, spell_time
 from nacre.legacy.formats import read_source, sources
 from nacre.legacy.migration import Migration, migrate
-from nacre.legacy.session_manager import Seen, Session, SessionManager, session_of
+from nacre.legacy.session_manager import Elsewhere, Session, SessionManager, session_of
 from nacre.records import Operation, Rules, Transaction, View
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
@@ -43,68 +44,63 @@ def fallback(
     Sessions that are in logs can be read, and written to as documents that go on from them; the next migration appends
     what these say. Nothing survives that is not saved. The documents are in the directory, or in another `place`.
     """
-    logger.warning(
-        "the store cannot be used; until it can, sessions are stored as JSON documents",
-        extra={"directory": place or os.fspath(directory), "error": describe_error(error)},
-    )
+    extra = {"directory": place or os.fspath(directory), "error": describe_error(error)}
+    logger.warning("the store cannot be used; until it can, sessions are stored as JSON documents", extra=extra)
     return documents(directory, place=place, system=system)
 
 
 def documents(directory: str | os.PathLike[str], *, place: str = "", system: System | None = None) -> SessionManager:
     """The same, for a caller that reports by itself that the store cannot be used."""
     calls, root = system or System(), os.fspath(directory)
-    logs: Logs | None = None
+    logs: Elsewhere | None = None
     try:
-        logs = Logs(calls, root)
+        logs = partial(_read_log, calls, root, _read_earlier(calls, root))
     except StoreError as error:
-        logger.warning(
-            "the sessions of the store cannot be read", extra={"directory": root, "error": describe_error(error)}
-        )
+        extra = {"directory": root, "error": describe_error(error)}
+        logger.warning("the sessions of the store cannot be read", extra=extra)
     return SessionManager(place or directory, system=calls, elsewhere=logs)
 
 
-class Logs:
-    """The sessions of a store, and earlier ones in lines, read without opening the store."""
-
-    def __init__(self, system: System, root: str) -> None:
-        self._system = system
-        self._root = root
-        self._earlier: dict[str, Session] = {}
-        for source in sources(system, root):
-            try:
-                legacy = None if source.is_document else read_source(system, source)
-            except (Unreadable, OSError) as error:
-                extra = {"file": source.path, "error": describe_error(error)}
-                logger.warning("a session cannot be read", extra=extra)
-                continue
-            if legacy is not None:
-                self._earlier[legacy.key] = session_of(legacy, datetime.now(UTC))
-
-    def read(self, key: str) -> Seen | None:
-        """The session of a key; raises StoreError if it is there and cannot be read."""
-        active = SessionPaths.of(self._root, key)
+def _read_earlier(system: System, root: str) -> dict[str, Session]:
+    """The sessions in lines that earlier agents left in a store; raises StoreError."""
+    found: dict[str, Session] = {}
+    for source in sources(system, root):
         try:
-            uids = uids_in(self._system, f"{self._root}/archive", active.name)
-            for place in (active, *(active._replace(archived=uid) for uid in reversed(uids))):
-                with reading(self._system, place) as found:
-                    view = found.view
-                    if view is None:
-                        continue
-                    session = Session(
-                        key=key,
-                        messages=tuple(session_state.history(view)),
-                        summary=session_state.summary(view, view.state),
-                        created=parse_time(view.header.created or found.updated),
-                        updated=parse_time(found.updated),
-                        meta=session_state.meta(view, view.state),
-                    )
-                    return Seen(session=session, uid="" if place.archived else view.header.uid, h=view.state.h)
-        except NotADirectoryError:
-            # A file is where a folder of the store should be: there are no logs.
-            pass
-        except OSError as error:
-            raise StoreError(f"session {key!r} cannot be read: {error}") from error
-        return Seen(session=self._earlier[key]) if key in self._earlier else None
+            legacy = None if source.is_document else read_source(system, source)
+        except (Unreadable, OSError) as error:
+            logger.warning("a session cannot be read", extra={"file": source.path, "error": describe_error(error)})
+            continue
+        if legacy is not None:
+            found[legacy.key] = session_of(legacy, datetime.now(UTC))
+    return found
+
+
+def _read_log(system: System, root: str, earlier: dict[str, Session], key: str) -> tuple[Session, Base | None] | None:
+    """Read the session of a key without opening the store; raises StoreError if it is there and cannot be read."""
+    active = SessionPaths.of(root, key)
+    try:
+        uids = uids_in(system, f"{root}/archive", active.name)
+        for place in (active, *(active._replace(archived=uid) for uid in reversed(uids))):
+            with reading(system, place) as found:
+                view = found.view
+                if view is None:
+                    continue
+                session = Session(
+                    key=key,
+                    messages=tuple(session_state.history(view)),
+                    summary=session_state.summary(view, view.state),
+                    created=parse_time(view.header.created or found.updated),
+                    updated=parse_time(found.updated),
+                    meta=session_state.meta(view, view.state),
+                )
+                uid = "" if place.archived else view.header.uid
+                return session, Base(uid=uid, h=view.state.h, kept=len(session.messages)) if uid else None
+    except NotADirectoryError:
+        # A file is where a folder of the store should be: there are no logs.
+        pass
+    except OSError as error:
+        raise StoreError(f"session {key!r} cannot be read: {error}") from error
+    return (earlier[key], None) if key in earlier else None
 
 
 class StandIn(MemoryStore):
@@ -116,7 +112,18 @@ class StandIn(MemoryStore):
     def __init__(self, root: str, error: StoreError, *, rules: Rules) -> None:
         super().__init__(rules=rules)
         self.reason = str(error)
-        self._fd, self.location = _take_place(root, error)
+        # A folder that no other process uses.
+        fd: int | None = None
+        with suppress(OSError):
+            for number in range(_MAX_PLACES):
+                self.location = f"{standby_folder(root)}/{number}"
+                os.makedirs(self.location, mode=0o700, exist_ok=True)  # noqa: PTH103 - paths are text here
+                fd = _lock(self.location)
+                if fd is not None:
+                    break
+        if fd is None:
+            raise error
+        self._fd = fd
         self._manager = documents(root, place=self.location)
         self._root = root
         self._loaded: set[str] = set()
@@ -181,7 +188,11 @@ class StandIn(MemoryStore):
         if key in self._loaded or (is_internal(key) and key not in alias_table.TABLES):
             return
         if is_internal(key):
-            operations: list[Operation] = [*alias_table.notes(_names(self._root, key))]
+            # The other names of sessions in a table of the store; none if it cannot be read.
+            pairs: list[tuple[str, str]] = []
+            with suppress(OSError, StoreError), reading(System(), SessionPaths.of(self._root, key)) as found:
+                pairs = alias_table.pairs(alias_table.read(found.view)) if found.view is not None else []
+            operations: list[Operation] = [*alias_table.notes(pairs)]
         else:
             operations = [encode_message(message) for message in self._manager.get_history(key)]
             if summary := self._manager.get_summary(key):
@@ -229,20 +240,6 @@ def bring_home(root: str) -> Iterator[Migration]:
                 os.close(fd)
 
 
-def _take_place(root: str, error: StoreError) -> tuple[int, str]:
-    """A folder that no other process uses, and what holds it; raises `error` if there can be none."""
-    for number in range(_MAX_PLACES):
-        place = f"{standby_folder(root)}/{number}"
-        try:
-            os.makedirs(place, mode=0o700, exist_ok=True)  # noqa: PTH103 - paths are text here
-            fd = _lock(place)
-        except OSError:
-            break
-        if fd is not None:
-            return fd, place
-    raise error
-
-
 def _lock(place: str) -> int | None:
     """Hold a folder for this process; None if another one does."""
     fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -252,12 +249,3 @@ def _lock(place: str) -> int | None:
         os.close(fd)
         return None
     return fd
-
-
-def _names(root: str, table: str) -> list[tuple[str, str]]:
-    """The other names of sessions in a table of the store; none if it cannot be read."""
-    try:
-        with reading(System(), SessionPaths.of(root, table)) as found:
-            return alias_table.pairs(alias_table.read(found.view)) if found.view is not None else []
-    except (OSError, StoreError):
-        return []

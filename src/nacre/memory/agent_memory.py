@@ -57,18 +57,6 @@ class Why(Struct, frozen=True, kw_only=True):
     turn: Turn | None = None
 
 
-class Match(Struct, frozen=True, kw_only=True):
-    """A fact that a text is about; `score` is how well it fits, at most 1."""
-
-    line: Line
-    score: float
-
-    @property
-    def text(self) -> str:
-        """The fact as a model is shown it, with where it is from."""
-        return _with_tag(self.line)
-
-
 class Version(Struct, frozen=True, kw_only=True):
     """A fact as it was, and what became of it; `strike` is None for what holds."""
 
@@ -221,7 +209,8 @@ class Memory:
         what is always to be done comes last, with a third of the lines at most if there are others.
         """
         before = {line for earlier in shown for line in earlier.splitlines()}
-        found = dict.fromkeys(fact.text for fact in self.recall_facts(text, limit=_MAX_CANDIDATES))
+        self._update_index()
+        found = dict.fromkeys(map(_with_tag, self._index.find(text, limit=_MAX_CANDIDATES)))
         standing = [line for line in map(_with_tag, self._standing) if line not in before and line not in found]
         related = [line for line in found if line not in before][: limit - min(len(standing), limit // 3)]
         room = tokens - _cost(HEADING)
@@ -232,11 +221,6 @@ class Memory:
                 chosen.append(line)
                 room -= cost
         return "\n".join([HEADING, *chosen]) if chosen else ""
-
-    def recall_facts(self, text: str, *, limit: int = MAX_RECALLED) -> builtins.list[Match]:
-        """The facts that a text is about, best first; asks no model and writes nothing."""
-        self._update_index()
-        return [Match(line=line, score=score) for line, score in self._index.rank(text, limit=limit)]
 
     def warm(self) -> bool:
         """Do a part of what makes recall better: load the embedding, make vectors; False if nothing is left."""
@@ -343,15 +327,11 @@ class Memory:
             known = extraction.find_repeated(subject, said, near)
             if known is not None and not known.pending:
                 return known
-            line = Line(
-                # What waited to be confirmed is by this.
-                id=self._store.new_id() if known is None else known.id,
-                page=MEMORY_PAGE,
-                text=said,
-                subject=one_line(subject, _MAX_SUBJECT),
-                source=Source(key=key, n=self._sessions.snapshot(key, last=0).n) if key else None,
-                at=utc_text(datetime.now(UTC)),
-            )
+            # What waited to be confirmed is by this.
+            id, subject = self._store.new_id() if known is None else known.id, one_line(subject, _MAX_SUBJECT)
+            source = Source(key=key, n=self._sessions.snapshot(key, last=0).n) if key else None
+            at = utc_text(datetime.now(UTC))
+            line = Line(id=id, page=MEMORY_PAGE, text=said, subject=subject, source=source, at=at)
             self._store.write([line, *_strikes(extraction.replaced_by(line, near), by=line)])
             return line
 

@@ -121,16 +121,9 @@ def new_facts(
         same = find_repeated(subject, text, known)
         if same is not None and (verdict == "ask" or not same.pending):
             continue
-        line = Line(
-            # What waited to be confirmed is, by the user's own words.
-            id=new_id() if same is None else same.id,
-            page=MEMORY_PAGE,
-            text=text,
-            subject=subject,
-            source=source_of(turn),
-            at=utc_text(turn.at),
-            pending=verdict == "ask",
-        )
+        # What waited to be confirmed is, by the user's own words.
+        id, source, waits = new_id() if same is None else same.id, source_of(turn), verdict == "ask"
+        line = Line(id=id, page=MEMORY_PAGE, text=text, subject=subject, source=source, at=source.at, pending=waits)
         parts.append(line)
         if not line.pending:
             numbers = {learned.shown[at - 1] for at in proposal.replaces if 0 < at <= len(learned.shown)}

@@ -88,10 +88,6 @@ class FactIndex:
 
     def find(self, text: str, *, limit: int) -> list[Line]:
         """The lines that a text is about, best first; any text may be asked with."""
-        return [line for line, _ in self.rank(text, limit=limit)]
-
-    def rank(self, text: str, *, limit: int) -> list[tuple[Line, float]]:
-        """The lines that a text is about, and how well they fit, from 1 down to 0."""
         with self._lock:
             found = self._scored("words", _words(text))
             if not found:
@@ -103,11 +99,9 @@ class FactIndex:
         scores = _of_best(found)
         if self._embedding is not None:
             near = _of_best(self._embedding.nearest(text, limit=_POOL))
-            scores = {
-                id: (1 - _MEANING) * scores.get(id, 0.0) + _MEANING * near.get(id, 0.0) for id in {**scores, **near}
-            }
-        best = sorted(scores.items(), key=lambda scored: -scored[1])
-        return [(lines[id], score) for id, score in best if id in lines][:limit]
+            both = {**scores, **near}
+            scores = {id: (1 - _MEANING) * scores.get(id, 0.0) + _MEANING * near.get(id, 0.0) for id in both}
+        return [lines[id] for id in sorted(scores, key=scores.__getitem__, reverse=True) if id in lines][:limit]
 
     def like(self, text: str, *, limit: int) -> list[Line]:
         """The lines that have words of a text, best first."""
@@ -127,9 +121,8 @@ class FactIndex:
     def having(self, words: Sequence[str]) -> list[Line]:
         """All lines that have one of some words, oldest first."""
         with self._lock:
-            rows = self._connection.execute(
-                "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid", (_any_of(words),)
-            )
+            query = "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid"
+            rows = self._connection.execute(query, (_any_of(words),))
             return [self._lines[self._ids[row]] for (row,) in rows]
 
     def close(self) -> None:
@@ -146,10 +139,8 @@ class FactIndex:
             self._connection.execute("BEGIN")
             self._connection.executemany("INSERT INTO grams (rowid, body) VALUES (?, ?)", bodies)
             self._connection.execute("COMMIT")
-        rows = self._connection.execute(
-            f"SELECT rowid, -rank FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT {_POOL}",  # noqa: S608 - our own names
-            (_any_of(words),),
-        )
+        query = f"SELECT rowid, -rank FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT {_POOL}"  # noqa: S608 - our own
+        rows = self._connection.execute(query, (_any_of(words),))
         return [(self._ids[row], score) for row, score in rows]
 
 

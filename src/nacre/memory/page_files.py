@@ -57,10 +57,9 @@ class PageFiles:
 
     def pages(self) -> list[str]:
         """The pages that are there."""
-        try:
+        names: list[str] = []
+        with suppress(OSError):
             names = self._system.listdir(f"{self._root}/{_FOLDER}")
-        except OSError:
-            names = []
         return [MEMORY_PAGE, *(f"{_FOLDER}/{name}" for name in sorted(names) if _DAY.match(name))]
 
     def stamp(self, page: str) -> FileStamp | None:
@@ -106,10 +105,9 @@ class PageFiles:
         """Replace a text by another; False if somebody has saved the page meanwhile: read it again."""
         path = self.path(page)
         fresh = _hidden(path, "new")
-        try:
+        mode = 0o600
+        with suppress(OSError):
             mode = self._system.stat(path).st_mode & 0o777
-        except OSError:
-            mode = 0o600
         self._write(fresh, new, mode=mode)
         try:
             return (old is None or self._rename_old(path, old)) and self._link(fresh, path)

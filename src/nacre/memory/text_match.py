@@ -141,8 +141,8 @@ def stems_of(words: frozenset[str], language: str) -> frozenset[str]:
 
 def stems(text: str, language: str = "") -> set[str]:
     """Every word of a text, without its ending."""
-    spoken = language or language_of(text)
-    return {stem(word, spoken) for word in tokens(text)}
+    language = language or language_of(text)
+    return {stem(word, language) for word in tokens(text)}
 
 
 @lru_cache(maxsize=1 << 15)
@@ -229,9 +229,7 @@ def in_first_person(text: str) -> str:
 def one_line(text: str, limit: int) -> str:
     """A text on one line, cut at a word where it is too long."""
     line = " ".join(text.replace("\0", " ").encode("utf-8", "replace").decode().split())
-    if len(line) <= limit:
-        return line
-    return f"{line[: limit - 1].rpartition(' ')[0] or line[: limit - 1]}…"
+    return line if len(line) <= limit else f"{line[: limit - 1].rpartition(' ')[0] or line[: limit - 1]}…"
 
 
 def _numbers(text: str) -> set[str]:

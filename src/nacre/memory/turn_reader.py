@@ -144,9 +144,7 @@ def _words(message: Message) -> tuple[str, str]:
 
 def text_of(content: Any) -> str:
     """The words of a message; what is not words is named."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(_piece(part) for part in content or ())
+    return content if isinstance(content, str) else "\n".join(map(_piece, content or ()))
 
 
 def utc_text(time: datetime) -> str:

@@ -14,8 +14,8 @@ from nacre.errors import ModelUnavailable, ProviderError
 from nacre.messages import Message, ToolCall
 from nacre.providers import wire
 from nacre.providers.model_server import ModelServer, Timeouts, clean_key, is_nearby
-from nacre.providers.server_responses import Failure, events, read_failure
 from nacre.providers.text_tools.provider import read_written_calls
+from nacre.providers.wire import Failure, events, read_failure
 
 HOME = "https://api.anthropic.com"
 VERSION = "2023-06-01"
@@ -223,32 +223,41 @@ class _Answer(wire.Answer):
 
     def take(self, piece: dict[str, Any]) -> None:
         read = convert(piece, _Piece)
-        match read.type:
-            case "message_start":
-                self._begin(read.message or _Message())
-            case "content_block_start":
+        delta = read.delta or _Delta()
+        match read.type, delta.type:
+            case "message_start" | "message", _:
+                message = read.message or _Message(id=read.id, usage=read.usage)
+                self._request = message.id if isinstance(message.id, str) else ""
+                self._count(message.usage)
+                if read.type == "message":
+                    for index, block in enumerate(piece.get("content") or ()):
+                        self._start(index, block)
+                    self._finish, self.complete = read.stop_reason or "", True
+            case "content_block_start", _:
                 self._start(read.index, wire.mapping_of(piece.get("content_block")))
-            case "content_block_delta":
-                self._continue(self._open.setdefault(read.index, {}), read.delta or _Delta())
-            case "message_delta":
+            case "content_block_delta", "text_delta":
+                self.say(delta.text)
+            case "content_block_delta", kind:
+                # Others are citations, and what comes later.
+                block = self._open.setdefault(read.index, {})
+                if kind == "thinking_delta":
+                    self.think(delta.thinking)
+                    block["thinking"] = (block.get("thinking") or "") + (delta.thinking or "")
+                elif kind == "signature_delta":
+                    block["signature"] = delta.signature
+                elif kind == "input_json_delta":
+                    block["json"] = block.get("json", "") + (delta.partial_json or "")
+            case "message_delta", _:
                 self._count(read.usage)
-                self._finish = (read.delta.stop_reason if read.delta else None) or self._finish
-            case "message_stop":
+                self._finish = delta.stop_reason or self._finish
+            case "message_stop", _:
                 self.complete = True
-            case "message":
-                self._begin(_Message(id=read.id, usage=read.usage))
-                for index, block in enumerate(piece.get("content") or ()):
-                    self._start(index, block)
-                self._finish, self.complete = read.stop_reason or "", True
+            case _ if read.error:
+                name = wire.mapping_of(read.error).get("type")
+                is_temporary = isinstance(name, str) and name in _TEMPORARY
+                raise read_failure({"error": read.error}, status=200, can_retry=is_temporary)
             case _:
-                if read.error:
-                    kind = wire.mapping_of(read.error).get("type")
-                    is_temporary = isinstance(kind, str) and kind in _TEMPORARY
-                    raise read_failure({"error": read.error}, status=200, can_retry=is_temporary)
-
-    def _begin(self, message: _Message) -> None:
-        self._request = message.id if isinstance(message.id, str) else ""
-        self._count(message.usage)
+                pass
 
     def _count(self, usage: Any) -> None:
         counts = wire.mapping_of(usage).items()
@@ -259,20 +268,6 @@ class _Answer(wire.Answer):
         self._open[index] = dict(block)
         self.say(block.get("text"))
         self.think(block.get("thinking"))
-
-    def _continue(self, block: dict[str, Any], delta: _Delta) -> None:
-        match delta.type:
-            case "text_delta":
-                self.say(delta.text)
-            case "thinking_delta":
-                self.think(delta.thinking)
-                block["thinking"] = (block.get("thinking") or "") + (delta.thinking or "")
-            case "signature_delta":
-                block["signature"] = delta.signature
-            case "input_json_delta":
-                block["json"] = block.get("json", "") + (delta.partial_json or "")
-            case _:  # citations, and what comes later
-                pass
 
     def result(self) -> Reply:
         if self._finish == "refusal":
@@ -285,12 +280,12 @@ class _Answer(wire.Answer):
                 id, name = block.get("id") or "", block.get("name") or ""
                 calls.append(ToolCall(id=id, name=name, arguments=wire.arguments_of(raw)))
         signed = [block for block in blocks if block.get("signature") or block.get("type") == "redacted_thinking"]
-        message = self.message(calls, wire.storable({SIGNED: signed}, SIGNED) if signed else None)
+        extra = wire.storable({SIGNED: signed}, SIGNED) if signed else None
         # Tokens read from the cache or written to it are not among the `input_tokens`.
         counts = self._usage
         cached = counts.get("cache_read_input_tokens", 0)
         prompt = counts.get("input_tokens", 0) + cached + counts.get("cache_creation_input_tokens", 0)
         completion = counts.get("output_tokens", 0)
         usage = Usage(prompt=prompt, completion=completion, cached=cached, request=self._request)
-        cut = self._finish in {"max_tokens", "model_context_window_exceeded"}
-        return wire.make_reply(message, usage=usage, cut=cut)
+        is_cut = self._finish in {"max_tokens", "model_context_window_exceeded"}
+        return self.reply(calls, usage=usage, is_cut=is_cut, extra=extra)

@@ -20,8 +20,7 @@ from msgspec import Struct, ValidationError
 from nacre.agent.ports import Emit, Event, Notice, Reply, Text, Thought, ignore
 from nacre.backoff import Backoff
 from nacre.errors import ConfigError, ContextOverflow, ProviderError
-from nacre.providers.server_responses import Failure, lines, not_json, parse_piece, read_failure
-from nacre.providers.wire import Answer
+from nacre.providers.wire import Answer, Failure, lines, not_json, parse_piece, read_failure
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from nacre.errors import ConfigError, ModelUnavailable, ProviderError
 from nacre.messages import ToolCall
 from nacre.providers import wire
 from nacre.providers.model_server import ModelServer, Timeouts, clean_key, is_nearby
-from nacre.providers.server_responses import Failure, documents, read_failure
 from nacre.providers.text_tools.provider import TextToolProvider, read_written_calls
+from nacre.providers.wire import Failure, documents, read_failure
 
 PORT = 11434
 _MAX_NAMES = 8
@@ -305,7 +305,7 @@ class _Answer(wire.Answer):
         usage = Usage(prompt=wire.token_count(prompt), completion=wire.token_count(completion))
         if usage.prompt >= self._num_ctx:
             self._emit(Notice("Ollama cut the request to fit its window; Ollama 0.12.6 and later report this instead"))
-        return wire.make_reply(self.message(self._calls), usage=usage, cut=self._last.get("done_reason") == "length")
+        return self.reply(self._calls, usage=usage, is_cut=self._last.get("done_reason") == "length")
 
 
 # ---- the address

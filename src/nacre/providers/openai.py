@@ -16,9 +16,9 @@ from nacre.errors import ModelUnavailable, ProviderError, RateLimited
 from nacre.messages import Message, ToolCall
 from nacre.providers import wire
 from nacre.providers.model_server import RETRIED, AnswerWatch, ModelServer, Timeouts, clean_key, is_nearby
-from nacre.providers.server_responses import DONE, Failure, events, read_failure
 from nacre.providers.text_tools.parser import read
 from nacre.providers.text_tools.provider import read_written_calls
+from nacre.providers.wire import DONE, Failure, events, read_failure
 
 HOME = "https://api.openai.com/v1"
 EXTRA = "extra_content"
@@ -130,7 +130,7 @@ class OpenAI:
                     calls = read(error.generation, shown.tools).calls
                     if calls and all(isinstance(call.arguments, dict) for call in calls):
                         made = [ToolCall(name=call.name, arguments=call.arguments) for call in calls]
-                        return wire.make_reply(wire.Answer(self.model, ignore).message(made), usage=None, cut=False)
+                        return wire.Answer(self.model, ignore).reply(made, usage=None, is_cut=False)
                     # The same request may well succeed, but words that were shown would come twice.
                     if is_repeated or watch.has_answer:
                         raise
@@ -148,9 +148,8 @@ class OpenAI:
         found = []
         for entry in wire.entries_of(await self._server.fetch(self._models_path), "data", name="id"):
             # vLLM, OpenRouter, LM Studio and llama.cpp each have a field of their own for the window.
-            sizes = (
-                source.get(name) for name in _WINDOW_FIELDS for source in (entry, wire.mapping_of(entry.get("meta")))
-            )
+            meta = wire.mapping_of(entry.get("meta"))
+            sizes = (source.get(name) for name in _WINDOW_FIELDS for source in (entry, meta))
             window = next((size for size in sizes if isinstance(size, int) and size > 0), None)
             found.append(wire.ModelInfo(name=entry["id"], context=window or wire.known_window(entry["id"])))
         return found
@@ -204,12 +203,9 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 def body(context: Context, settings: Settings, *, usage: bool = True) -> dict[str, Any]:
     """Translate a context to the body of `/chat/completions`."""
-    messages = [_message(message, settings) for message in wire.with_result_images(context.messages)]
-    found: dict[str, Any] = {
-        "model": settings.model,
-        "messages": [*wire.system_first(context), *messages],
-        "stream": True,
-    }
+    messages = wire.system_first(context)
+    messages += [_message(message, settings) for message in wire.with_result_images(context.messages)]
+    found: dict[str, Any] = {"model": settings.model, "messages": messages, "stream": True}
     if usage:
         found["stream_options"] = {"include_usage": True}
     if context.tools:
@@ -220,13 +216,11 @@ def body(context: Context, settings: Settings, *, usage: bool = True) -> dict[st
         found["prompt_cache_key"] = context.cache_key
     form = context.form
     if form is not None and (settings.form_with_tools or not context.tools):
-        strict = {"strict": True} if form.strict else {}
-        json_schema = {"name": form.name, "schema": form.schema, **strict}
         # Any object at all is what more servers understand.
-        is_any = form.schema == {"type": "object"}
-        found["response_format"] = (
-            {"type": "json_object"} if is_any else {"type": "json_schema", "json_schema": json_schema}
-        )
+        found["response_format"] = {"type": "json_object"}
+        if form.schema != {"type": "object"}:
+            json_schema = {"name": form.name, "schema": form.schema, **({"strict": True} if form.strict else {})}
+            found["response_format"] = {"type": "json_schema", "json_schema": json_schema}
     return found | settings.options
 
 
@@ -303,8 +297,8 @@ class _Answer(wire.Answer):
     def __init__(self, model: str, emit: Emit) -> None:
         super().__init__(model, emit)
         # Calls as they are put together from pieces, and where the pieces that come next belong.
-        self._calls: list[_Call] = []
-        self._at: dict[int | str, _Call] = {}
+        self._calls: list[ToolCall] = []
+        self._at: dict[int | str, int] = {}
         self._details: list[dict[str, Any]] = []
         self._usage: dict[str, Any] = {}
         self._request = self._finish = ""
@@ -328,9 +322,8 @@ class _Answer(wire.Answer):
         self.complete = self.complete or bool(self._finish) or piece is DONE
 
     def _take_delta(self, delta: _Delta) -> None:
-        thought = _text(delta.reasoning_content) or _text(delta.reasoning)
         details = self._take_details(delta.reasoning_details)
-        self.think(thought or details)
+        self.think(_text(delta.reasoning_content) or _text(delta.reasoning) or details)
         for part in [delta.content] if isinstance(delta.content, str) else delta.content or ():
             if isinstance(part, str):
                 self.say(part)
@@ -350,15 +343,15 @@ class _Answer(wire.Answer):
         index = piece.index
         if index is None:
             index = len(self._at) - (not name and bool(self._at))
-        call = self._at.get(index)
-        if call is None or (id and call.id and id != call.id):
-            call = self._at[index] = _Call()
-            self._calls.append(call)
-        call.id, call.name = call.id or id, call.name or name
-        arguments = function.arguments or ""
-        call.arguments += arguments if isinstance(arguments, str) else wire.json_text(arguments)
-        if isinstance(piece.extra_content, dict):
-            call.extra |= wire.storable({EXTRA: piece.extra_content}, EXTRA)
+        place = self._at.get(index)
+        if place is None or (id and self._calls[place].id not in ("", id)):
+            place = self._at[index] = len(self._calls)
+            self._calls.append(ToolCall())
+        call, more = self._calls[place], function.arguments or ""
+        arguments = call.arguments + (more if isinstance(more, str) else wire.json_text(more))
+        given = {EXTRA: piece.extra_content} if isinstance(piece.extra_content, dict) else {}
+        extra = call.extra | wire.storable(given, EXTRA)
+        self._calls[place] = replace(call, id=call.id or id, name=call.name or name, arguments=arguments, extra=extra)
 
     def _take_details(self, details: Any) -> str:
         """Take OpenRouter's thoughts, which it wants back as they came; gives what can be shown of them."""
@@ -388,28 +381,12 @@ class _Answer(wire.Answer):
         if self._finish == "content_filter":
             self._emit(Notice("the server's content filter cut the answer"))
         extra = wire.storable({DETAILS: self._details}, DETAILS) if self._details else {}
-        calls = (
-            ToolCall(id=call.id, name=call.name, arguments=wire.arguments_of(call.arguments), extra=call.extra)
-            for call in self._calls
-        )
-        message = self.message(calls, extra)
-        counts, usage = self._usage, None
-        if counts:
-            details = wire.mapping_of(counts.get("prompt_tokens_details"))
-            usage = Usage(
-                prompt=wire.token_count(counts.get("prompt_tokens")),
-                completion=wire.token_count(counts.get("completion_tokens")),
-                cached=wire.token_count(details.get("cached_tokens")),
-                request=self._request,
-            )
-        return wire.make_reply(message, usage=usage, cut=self._finish == "length")
-
-
-class _Call(Struct):
-    id: str = ""
-    name: str = ""
-    arguments: str = ""
-    extra: dict[str, Any] = {}
+        calls = [replace(call, arguments=wire.arguments_of(call.arguments)) for call in self._calls]
+        counts, details = self._usage, wire.mapping_of(self._usage.get("prompt_tokens_details"))
+        given = (counts.get("prompt_tokens"), counts.get("completion_tokens"), details.get("cached_tokens"))
+        prompt, completion, cached = map(wire.token_count, given)
+        usage = Usage(prompt=prompt, completion=completion, cached=cached, request=self._request) if counts else None
+        return self.reply(calls, usage=usage, is_cut=self._finish == "length", extra=extra)
 
 
 def _text(content: Any) -> str:
