@@ -1,4 +1,4 @@
-"""What the formats of servers share: tool calls, parts of a message, answers in pieces, and lists of models."""
+"""What goes over the wire to and from model servers, in whatever format: calls, content, answers, failures, streams."""
 
 from __future__ import annotations
 
@@ -272,6 +272,8 @@ def known_window(model: str) -> int | None:
     name = model.rpartition("/")[2].lower()
     return next((tokens for pattern, tokens in _WINDOWS if re.match(pattern, name)), None)
 
+
+# ---- failures, with their reason
 
 TOO_LARGE = 413
 TOO_MANY = 429
