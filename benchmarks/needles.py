@@ -61,7 +61,7 @@ async def talk(sessions: Sessions, said: Sequence[tuple[str, str]], limits: Limi
 def measure(sessions: Sessions, limits: Limits, *, meaning: bool) -> dict[str, object]:
     """What is shown, and what is found."""
     now = sessions.snapshot(_KEY)
-    view = window(now.messages, summary=now.summary, tokens=limits.tokens, most=limits.messages)
+    view = window(now.messages, summary=now.summary, tokens=limits.tokens, limit=limits.messages)
     text = "\n".join(str(message.content) for message in view.messages)
 
     def at_hand(question: str, answer: str, *, by_meaning: bool) -> bool:

@@ -46,7 +46,7 @@ def step(id: str, argument: str, result: str) -> list[Message]:
 def made(messages: Sequence[Message], *, summary: str = "", system: str = SYSTEM, **limits: Any) -> ModelRequest:
     def show(tokens: int, *, summary: int, has_facts: bool) -> Window:
         kept = messages if has_facts else list(map(without_facts, messages))
-        return window(kept, summary=cut_middle(text, summary), tokens=tokens, most=50)
+        return window(kept, summary=cut_middle(text, summary), tokens=tokens, limit=50)
 
     text = summary
     material = Material(show=show, system=system, skills=SKILLS, tools=TOOLS)

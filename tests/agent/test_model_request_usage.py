@@ -16,7 +16,7 @@ SYSTEM = f"Be kind.\n\n{SKILLS}"
 
 
 def filled(now: Snapshot, *, system: str = SYSTEM, **changes: Any) -> ContextUsage:
-    shown = window(now.messages, summary=now.summary, tokens=4000, most=50)
+    shown = window(now.messages, summary=now.summary, tokens=4000, limit=50)
     request = ModelRequest(
         context=Context(system=system, messages=shown.messages, tools=[TOOL]), left_out=shown.left_out, cuts=["a cut"]
     )

@@ -93,7 +93,7 @@ class App:
 
     def filling(self, key: str) -> ContextUsage:
         now = self.sessions.snapshot(key, last=self.most)
-        shown = window(now.messages, summary=now.summary, tokens=self.tokens, most=self.most)
+        shown = window(now.messages, summary=now.summary, tokens=self.tokens, limit=self.most)
         context = Context(messages=shown.messages, tools=[tool.spec for tool in self.tools.values()])
         request = ModelRequest(context=context, left_out=shown.left_out)
         return measure(request, now, skills="", limit=self.tokens, reply=4000)

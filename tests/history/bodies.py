@@ -32,7 +32,7 @@ def at(view: Records, tokens: int = 32_000, most: int = 50) -> Window:
     state = view.state
     newest_first = (message_of(record, view) for record in session_state.chain(view, state))
     summary = session_state.summary(view, state)
-    return recent(newest_first, count=state.live, summary=summary, tokens=tokens, most=most)
+    return recent(newest_first, count=state.live, summary=summary, tokens=tokens, limit=most)
 
 
 def check_past(view: Records) -> None:

@@ -47,22 +47,22 @@ def texts(found: Window) -> list[object]:
 
 
 def test_what_fits_is_shown_whole() -> None:
-    found = window(turns(3), tokens=100, most=6, estimate=one)
+    found = window(turns(3), tokens=100, limit=6, estimate=one)
     assert found == Window(messages=turns(3), tokens=6, left_out=0, interrupted=0, orphans=0, shortened=0)
 
 
 def test_nothing_is_shown_of_nothing() -> None:
-    assert window([], tokens=100, most=6).messages == []
+    assert window([], tokens=100, limit=6).messages == []
 
 
 @pytest.mark.parametrize(("most", "first"), [(5, "q2"), (3, "q2"), (2, "q2"), (0, "q2")])
 def test_at_most_so_many_messages_of_whole_turns(most: int, first: str) -> None:
-    assert texts(window(turns(3), tokens=1000, most=most))[1] == first
+    assert texts(window(turns(3), tokens=1000, limit=most))[1] == first
 
 
 @pytest.mark.parametrize(("tokens", "first"), [(6, "q0"), (5, "q2"), (4, "q2"), (0, "q2")])
 def test_at_most_so_many_tokens_with_the_note(tokens: int, first: str) -> None:
-    found = window(turns(3), tokens=tokens, most=50, estimate=one)
+    found = window(turns(3), tokens=tokens, limit=50, estimate=one)
     assert next(text for text in texts(found) if str(text).startswith("q")) == first
     assert found.tokens == len(found.messages)
 
@@ -71,49 +71,49 @@ def test_at_most_so_many_tokens_with_the_note(tokens: int, first: str) -> None:
     ("most", "note"), [(8, "[4 earlier messages are not shown]"), (4, "[8 earlier messages are not shown]")]
 )
 def test_a_note_says_how_much_is_left_out(most: int, note: str) -> None:
-    assert texts(window(turns(5), tokens=1000, most=most))[0] == note
+    assert texts(window(turns(5), tokens=1000, limit=most))[0] == note
 
 
 def test_a_note_says_that_one_message_is_left_out() -> None:
-    found = window([says("hello"), *turns(1)], tokens=1000, most=2)
+    found = window([says("hello"), *turns(1)], tokens=1000, limit=2)
     assert (texts(found), found.left_out) == (["[1 earlier message is not shown]", "q0", "a0"], 1)
 
 
 def test_a_summary_comes_first() -> None:
-    found = window(turns(2), summary=" so far ", tokens=1000, most=2)
+    found = window(turns(2), summary=" so far ", tokens=1000, limit=2)
     note = "[summary of what was said before]\nso far\n\n[2 earlier messages are not shown]"
     assert texts(found) == [note, "q1", "a1"]
-    assert texts(window([], summary="so far", tokens=0, most=0)) == ["[summary of what was said before]\nso far"]
+    assert texts(window([], summary="so far", tokens=0, limit=0)) == ["[summary of what was said before]\nso far"]
 
 
 def test_a_conversation_without_its_beginning_begins_with_a_note() -> None:
-    found = window([asks("a"), result("a"), says("done")], tokens=1000, most=50)
+    found = window([asks("a"), result("a"), says("done")], tokens=1000, limit=50)
     assert texts(found) == ["[the beginning of this conversation is not shown]", "", "done", "done"]
     assert found.left_out == 0
 
 
 def test_the_newest_turn_is_shown_however_long() -> None:
     log = [*turns(2), user("x" * 400), asks("a"), result("a", "y" * 99)]
-    found = window(log, tokens=10, most=1)
+    found = window(log, tokens=10, limit=1)
     assert found.messages[1:] == paired(log[4:])
 
 
 def test_what_was_settled_is_counted() -> None:
-    found = window([result("z"), user("q"), asks("a"), result("b")], tokens=1000, most=50)
+    found = window([result("z"), user("q"), asks("a"), result("b")], tokens=1000, limit=50)
     assert (found.interrupted, found.orphans, found.left_out) == (1, 2, 0)
 
 
 def test_a_result_behind_later_words_is_left_out_with_its_call() -> None:
     log = [user("q"), asks("a"), user("wait"), result("a"), says("done")]
-    found = window(log, tokens=1000, most=2)
+    found = window(log, tokens=1000, limit=2)
     assert (texts(found), found.left_out) == (["[3 earlier messages are not shown]", "wait", "done"], 3)
-    assert window(log, tokens=1000, most=5).messages == paired(log)
+    assert window(log, tokens=1000, limit=5).messages == paired(log)
 
 
 def test_words_of_other_roles_do_not_begin_a_turn() -> None:
     log = [user("q"), Message(role="system", content="note"), says("a")]
-    assert window(log, tokens=0, most=0).messages == paired(log)
-    assert window(paired(log), tokens=0, most=0).messages == paired(log)
+    assert window(log, tokens=0, limit=0).messages == paired(log)
+    assert window(paired(log), tokens=0, limit=0).messages == paired(log)
 
 
 # A turn that is too long
@@ -121,7 +121,7 @@ def test_words_of_other_roles_do_not_begin_a_turn() -> None:
 
 def test_oversize_results_are_cut_oldest_first_and_visibly() -> None:
     log = [user("u" * 400), asks("a", "b"), result("a", "x" * 4000), result("b", "y" * 4000)]
-    found = window(log, tokens=1500, most=50)
+    found = window(log, tokens=1500, limit=50)
     assert found.shortened == 1
     assert found.tokens <= 1500
     assert "\n[4000 characters, of which the middle is not shown]\n" in str(found.messages[2].content)
@@ -131,7 +131,7 @@ def test_oversize_results_are_cut_oldest_first_and_visibly() -> None:
 
 def test_results_keep_a_little_however_small_the_room() -> None:
     log = [user("q"), asks("a", "b", "c"), result("a", "x" * 4000), result("b", "y"), result("c", "z" * 4000)]
-    found = window(log, tokens=0, most=50)
+    found = window(log, tokens=0, limit=50)
     assert (found.shortened, texts(found)[3]) == (2, "y")
     assert all(100 < len(str(found.messages[at].content)) < 300 for at in (2, 4))
 
@@ -139,7 +139,7 @@ def test_results_keep_a_little_however_small_the_room() -> None:
 def test_parts_of_a_result_are_cut_as_text() -> None:
     parts = [{"type": "text", "text": "x" * 4000}, {"type": "text", "text": "end"}]
     log = [user("q"), asks("a"), Message(role="tool", tool_call_id="a", content=parts)]
-    content = window(log, tokens=500, most=50).messages[2].content
+    content = window(log, tokens=500, limit=50).messages[2].content
     assert isinstance(content, str)
     assert content.endswith("x\nend")
 
@@ -147,13 +147,13 @@ def test_parts_of_a_result_are_cut_as_text() -> None:
 def test_images_of_a_result_go_before_its_text() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
     seen = Message(role="tool", tool_call_id="a", content=[{"type": "text", "text": "a map"}, image])
-    found = window([user("q"), asks("a"), seen], tokens=200, most=50)
+    found = window([user("q"), asks("a"), seen], tokens=200, limit=50)
     assert found.messages[2].content == "a map\n[image]"
 
 
 def test_a_result_that_would_not_become_shorter_stays() -> None:
     log = [user("q"), asks("a"), result("a", "x")]
-    found = window(log, tokens=0, most=50, estimate=lambda _: 100)
+    found = window(log, tokens=0, limit=50, estimate=lambda _: 100)
     assert (found.messages, found.shortened) == (paired(log), 0)
 
 
@@ -162,7 +162,7 @@ def steps(count: int, size: int = 1) -> list[Message]:
 
 
 def test_the_earlier_steps_of_a_long_turn_are_left_out_and_its_question_stays() -> None:
-    found = window([*turns(1), user("q"), *steps(20)], tokens=14, most=50, estimate=one)
+    found = window([*turns(1), user("q"), *steps(20)], tokens=14, limit=50, estimate=one)
     notes = ["[2 earlier messages are not shown]", "[16 earlier steps of this turn are not shown]"]
     assert texts(found)[:3] == [notes[0], "q", notes[1]]
     assert texts(found)[3:] == ["", "16 ", "", "17 ", "", "18 ", "", "19 "]
@@ -170,7 +170,7 @@ def test_the_earlier_steps_of_a_long_turn_are_left_out_and_its_question_stays() 
 
 
 def test_of_a_turn_that_is_too_long_the_last_step_stays() -> None:
-    found = window([user("q"), *steps(2)], tokens=0, most=50, estimate=one)
+    found = window([user("q"), *steps(2)], tokens=0, limit=50, estimate=one)
     assert texts(found) == ["q", "[1 earlier step of this turn is not shown]", "", "1 "]
 
 
@@ -181,7 +181,7 @@ def beginnings(log: list[Message], first: int, **limits: Any) -> list[object]:
     return [text for at, text in enumerate(begun) if not at or text != begun[at - 1]]
 
 
-@pytest.mark.parametrize("limits", [{"tokens": 400, "most": 1000}, {"tokens": 10**6, "most": 60}])
+@pytest.mark.parametrize("limits", [{"tokens": 400, "limit": 1000}, {"tokens": 10**6, "most": 60}])
 def test_the_beginning_of_what_is_shown_moves_rarely(limits: dict[str, int]) -> None:
     moved = beginnings(turns(400), 100, **limits)
     assert 5 < len(moved) < 60
@@ -190,14 +190,14 @@ def test_the_beginning_of_what_is_shown_moves_rarely(limits: dict[str, int]) -> 
 
 def test_the_beginning_of_a_long_turn_moves_rarely() -> None:
     log = [user("q"), *steps(300, 4)]
-    firsts = [texts(window(log[:end], tokens=1000, most=50))[1] for end in range(101, len(log) + 1, 2)]
+    firsts = [texts(window(log[:end], tokens=1000, limit=50))[1] for end in range(101, len(log) + 1, 2)]
     moved = [first for first, before in zip(firsts[1:], firsts, strict=False) if first != before]
     assert len(moved) == len(set(moved))
     assert 10 < len(moved) < 40
 
 
 def test_messages_that_are_not_at_hand_are_left_out_with_a_note() -> None:
-    found = recent(reversed(turns(30)), count=300, tokens=10**6, most=1000)
+    found = recent(reversed(turns(30)), count=300, tokens=10**6, limit=1000)
     assert (texts(found)[0], found.is_cut) == (f"[{found.left_out} earlier messages are not shown]", True)
     assert found.left_out >= 240
 
@@ -216,7 +216,7 @@ def test_little_more_is_read_than_is_shown(tokens: int, most: int) -> None:
                 read += 1
                 yield message
 
-    found = recent(endless(), count=10**6, tokens=tokens, most=most)
+    found = recent(endless(), count=10**6, tokens=tokens, limit=most)
     assert found.left_out == 10**6 - (len(found.messages) - 1)
     assert read <= 2 * len(found.messages) + 2
 
@@ -233,7 +233,7 @@ def test_an_endless_older_turn_is_not_read_to_its_beginning(tokens: int, most: i
                 read += 1
                 yield message
 
-    found = recent(endless(), count=10**6, tokens=tokens, most=most)
+    found = recent(endless(), count=10**6, tokens=tokens, limit=most)
     assert texts(found) == ["[999999 earlier messages are not shown]", "now"]
     assert read < 110
 
@@ -244,8 +244,8 @@ def test_an_endless_older_turn_is_not_read_to_its_beginning(tokens: int, most: i
 @FEW
 @given(histories(), st.sampled_from(("", "so far")), st.integers(0, 600), st.integers(0, 12))
 def test_a_window_is_the_end_of_what_is_paired(log: list[Message], summary: str, tokens: int, most: int) -> None:
-    found = window(log, summary=summary, tokens=tokens, most=most)
-    whole = window(log, tokens=10**9, most=10**9)
+    found = window(log, summary=summary, tokens=tokens, limit=most)
+    whole = window(log, tokens=10**9, limit=10**9)
     bodies.check(found.messages)
     assert paired(found.messages) == found.messages
     assert unnamed(whole.messages[-len(paired(log)) :]) == unnamed(paired(log))
@@ -257,7 +257,7 @@ def test_a_window_is_the_end_of_what_is_paired(log: list[Message], summary: str,
 @FEW
 @given(histories(), st.integers(0, 600), st.integers(0, 12))
 def test_only_a_newest_turn_may_be_over_the_limits(log: list[Message], tokens: int, most: int) -> None:
-    found = window(log, tokens=tokens, most=most)
+    found = window(log, tokens=tokens, limit=most)
     begin = max((at for at, message in enumerate(log) if message.role == "user"), default=0)
     if found.tokens > tokens or len(found.messages) > most + 1:
         newest = [message.content for message in paired(log[begin:])]
@@ -277,7 +277,7 @@ def test_a_message_is_estimated_once_while_it_is_remembered() -> None:
         asked.append(message)
         return 7
 
-    costs = Costs(estimate, most=2)
+    costs = Costs(estimate, limit=2)
     messages = [Message(role="user", content=str(number)) for number in range(3)]
     assert [costs(message) for message in (*messages[:2], *messages[:2])] == [7] * 4
     assert len(asked) == 2

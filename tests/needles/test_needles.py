@@ -113,7 +113,7 @@ def test_the_conversation_was_summarised_five_times(talked: Sessions) -> None:
 def shown(sessions: Sessions, limits: Limits) -> str:
     """What the model is shown of the session."""
     now = sessions.snapshot(KEY)
-    view = window(now.messages, summary=now.summary, tokens=limits.tokens, most=limits.messages)
+    view = window(now.messages, summary=now.summary, tokens=limits.tokens, limit=limits.messages)
     return "\n".join(str(message.content) for message in view.messages)
 
 

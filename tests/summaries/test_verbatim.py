@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nacre.history.tokens import count
 from nacre.messages import Message, ToolCall
-from nacre.summaries.verbatim import HEADING, Keepsake, Kept, gathered, joined, split
+from nacre.summaries.verbatim import HEADING, Kept, KeptText, gather, join_kept, split
 
 
 def user(content: Any) -> Message:
@@ -22,7 +22,7 @@ def answer(text: str = "Done.") -> Message:
 
 
 def kept(*messages: Message, before: Kept | None = None, tokens: int = 8000) -> Kept:
-    return gathered(before or Kept(), messages, tokens=tokens)
+    return gather(before or Kept(), messages, tokens=tokens)
 
 
 def texts(found: Kept) -> list[str]:
@@ -50,7 +50,7 @@ def loads(id: str, text: str, *, failed: bool = False, **arguments: Any) -> list
 )
 def test_instructions_are_kept(said: str) -> None:
     assert kept(user(f"Hello there. {said} Thanks a lot."), answer()).items == (
-        Keepsake(kind="instruction", text=said),
+        KeptText(kind="instruction", text=said),
     )
 
 
@@ -93,20 +93,20 @@ def test_small_talk_is_not_kept(said: str) -> None:
     ],
 )
 def test_identifiers_and_paths_are_kept_with_their_sentence(said: str, kind: Any) -> None:
-    assert kept(user(said), answer()).items == (Keepsake(kind=kind, text=said),)
+    assert kept(user(said), answer()).items == (KeptText(kind=kind, text=said),)
 
 
 def test_what_the_model_names_is_kept_but_not_what_tools_print() -> None:
     result = Message(role="tool", tool_call_id="a", content="file_1.py file_2.py")
     found = kept(user("go on"), result, answer("I opened ticket OPS-991."))
-    assert found.items == (Keepsake(kind="report", text="I opened ticket OPS-991."),)
+    assert found.items == (KeptText(kind="report", text="I opened ticket OPS-991."),)
 
 
 def test_paths_of_calls_are_kept() -> None:
     call = ToolCall(id="a", name="write_file", arguments={"path": "src/a.py", "text": "x = 1\n", "mode": 3})
     raw = ToolCall(id="b", name="shell", arguments="not JSON")
     found = kept(user("go"), Message(role="assistant", tool_calls=(call, raw)), answer())
-    assert found.items == (Keepsake(kind="path", text="write_file src/a.py"),)
+    assert found.items == (KeptText(kind="path", text="write_file src/a.py"),)
 
 
 def test_code_is_not_searched_for_names() -> None:
@@ -122,14 +122,14 @@ def test_what_comes_up_again_counts_and_moves_to_the_end() -> None:
     before = kept(user("The order is ORD-58213."), answer(), user("The code is AB-77."), answer())
     again = kept(user("Where is ORD-58213 now?"), answer("ORD-58213 has left."), before=before)
     assert again.items == (
-        Keepsake(kind="identifier", text="The code is AB-77."),
-        Keepsake(kind="identifier", text="The order is ORD-58213.", uses=3),
+        KeptText(kind="identifier", text="The code is AB-77."),
+        KeptText(kind="identifier", text="The order is ORD-58213.", uses=3),
     )
 
 
 def test_the_same_instruction_is_kept_once() -> None:
     found = kept(user("Never guess."), answer(), user("Never guess."), answer())
-    assert found.items == (Keepsake(kind="instruction", text="Never guess.", uses=2),)
+    assert found.items == (KeptText(kind="instruction", text="Never guess.", uses=2),)
 
 
 def test_of_a_long_sentence_what_is_around_the_name_is_kept() -> None:
@@ -145,7 +145,7 @@ def test_one_message_gives_a_dozen_at_most() -> None:
 
 def test_a_question_without_an_answer_is_kept() -> None:
     found = kept(user("Which colour do you like?"), Message(role="assistant", content=""), user("Hello."), answer())
-    assert found.items == (Keepsake(kind="question", text="Which colour do you like?"),)
+    assert found.items == (KeptText(kind="question", text="Which colour do you like?"),)
 
 
 def test_a_question_of_the_model_is_kept_until_it_is_answered() -> None:
@@ -159,23 +159,23 @@ def test_a_question_of_the_model_is_kept_until_it_is_answered() -> None:
 
 
 def test_a_question_that_is_answered_later_goes() -> None:
-    before = Kept(items=(Keepsake(kind="question", text="Should the archive be encrypted?"),))
+    before = Kept(items=(KeptText(kind="question", text="Should the archive be encrypted?"),))
     assert kept(user("hm"), answer("Nothing new."), before=before) == before
     assert kept(user("hm"), answer("The archive should now be encrypted."), before=before) == Kept()
 
 
 def test_what_came_up_least_goes_first_and_of_that_the_oldest() -> None:
-    items = [Keepsake(kind="identifier", text=f"The number is A-{number}.", uses=1) for number in range(100, 130)]
-    items[3] = Keepsake(kind="identifier", text="The number is A-103.", uses=5)
-    items[5] = Keepsake(kind="instruction", text="Never use A-105.")
+    items = [KeptText(kind="identifier", text=f"The number is A-{number}.", uses=1) for number in range(100, 130)]
+    items[3] = KeptText(kind="identifier", text="The number is A-103.", uses=5)
+    items[5] = KeptText(kind="instruction", text="Never use A-105.")
     found = kept(user("hello"), before=Kept(items=tuple(items)), tokens=200)
     assert texts(found)[:2] == ["The number is A-103.", "Never use A-105."]
     assert texts(found)[-1] == "The number is A-129."
-    assert count(joined("", found)) <= 200
+    assert count(join_kept("", found)) <= 200
 
 
-def many(kind: Any, text: str, number: int = 200) -> list[Keepsake]:
-    return [Keepsake(kind=kind, text=text.format(at)) for at in range(number)]
+def many(kind: Any, text: str, number: int = 200) -> list[KeptText]:
+    return [KeptText(kind=kind, text=text.format(at)) for at in range(number)]
 
 
 @pytest.mark.parametrize("kind", ["instruction", "decision", "question", "identifier", "number", "path", "report"])
@@ -189,27 +189,27 @@ def test_no_kind_crowds_out_the_others(kind: Any) -> None:
         "path": "read_file src/main.py",
         "report": "I opened ticket OPS-991.",
     }
-    mine = [Keepsake(kind=name, text=text) for name, text in precious.items()]  # type: ignore[arg-type]
+    mine = [KeptText(kind=name, text=text) for name, text in precious.items()]  # type: ignore[arg-type]
     flood = many(kind, "Never use K-{} in your answers." if kind == "instruction" else "It is K-{}.")
     found = kept(user("hello"), before=Kept(items=(*mine, *flood)), tokens=1000)
     assert {item.text for item in mine if item.kind != kind} <= set(texts(found))
-    assert count(joined("", found)) <= 1000
+    assert count(join_kept("", found)) <= 1000
 
 
 def test_what_a_kind_leaves_free_is_for_the_others() -> None:
     found = kept(user("hello"), before=Kept(items=tuple(many("identifier", "It is K-{}."))), tokens=1000)
-    assert 800 < count(joined("", found)) <= 1000
+    assert 800 < count(join_kept("", found)) <= 1000
 
 
 def test_of_sentences_that_differ_in_names_only_the_newest_is_worth_most() -> None:
-    alone = Keepsake(kind="identifier", text="The passport is X4471902K.")
+    alone = KeptText(kind="identifier", text="The passport is X4471902K.")
     found = kept(user("hello"), before=Kept(items=(alone, *many("identifier", "The build is r{}a."))), tokens=200)
     assert texts(found)[0] == "The passport is X4471902K."
     assert texts(found)[-1] == "The build is r199a."
 
 
 def test_a_vague_word_goes_before_a_rule() -> None:
-    rule = Keepsake(kind="instruction", text="Never push to the main branch without asking me.")
+    rule = KeptText(kind="instruction", text="Never push to the main branch without asking me.")
     talk = many("instruction", "Don't let number {} stop you.")
     assert rule in kept(user("hello"), before=Kept(items=(rule, *talk)), tokens=200).items
 
@@ -245,8 +245,8 @@ def test_the_section_stays_within_its_room_whatever_is_said() -> None:
     found = Kept()
     for turn in range(200):
         said = user(f"Never use A-{turn}. Look at src/part{turn}/main.py and {'x' * turn}-{turn}.")
-        found = kept(said, answer(), before=split(joined("prose", found))[1], tokens=1000)
-        assert count(joined("", found)) <= 1000
+        found = kept(said, answer(), before=split(join_kept("prose", found))[1], tokens=1000)
+        assert count(join_kept("", found)) <= 1000
     assert "Never use A-199." in texts(found)
 
 
@@ -255,18 +255,18 @@ def test_a_summary_that_was_written_by_hand_carries_nothing() -> None:
 
 
 def test_a_model_that_repeats_the_heading_does_no_harm() -> None:
-    text = joined(f"prose\n{HEADING}\n- path 1: a", Kept(items=(Keepsake(kind="path", text="b.py"),)))
-    assert split(text)[1].items == (Keepsake(kind="path", text="b.py"),)
+    text = join_kept(f"prose\n{HEADING}\n- path 1: a", Kept(items=(KeptText(kind="path", text="b.py"),)))
+    assert split(text)[1].items == (KeptText(kind="path", text="b.py"),)
 
 
 def test_strange_lines_of_the_section_are_passed_over() -> None:
     section = f"prose\n\n{HEADING}\n| lost\n- path one: a\n- path 1: a.py\nnothing"
-    assert split(section) == ("prose", Kept(items=(Keepsake(kind="path", text="a.py"),)))
+    assert split(section) == ("prose", Kept(items=(KeptText(kind="path", text="a.py"),)))
 
 
 LINES = st.text(st.characters(codec="utf-8", exclude_characters="\n"), min_size=1, max_size=40)
 ITEMS = st.builds(
-    Keepsake,
+    KeptText,
     kind=st.sampled_from(("instruction", "decision", "question", "identifier", "number", "path", "report")),
     text=LINES,
     uses=st.integers(1, 999_999_999),
@@ -275,10 +275,10 @@ SKILLS = st.dictionaries(LINES, st.lists(LINES, min_size=1).map("\n".join), max_
 
 
 @given(st.lists(ITEMS, max_size=8), SKILLS)
-def test_what_is_carried_is_read_back_as_it_was(items: list[Keepsake], skills: dict[str, str]) -> None:
+def test_what_is_carried_is_read_back_as_it_was(items: list[KeptText], skills: dict[str, str]) -> None:
     carried = Kept(items=tuple(items), skills=skills)
-    assert split(joined("prose", carried)) == ("prose", carried)
-    assert split(joined("", carried))[1] == carried
+    assert split(join_kept("prose", carried)) == ("prose", carried)
+    assert split(join_kept("", carried))[1] == carried
 
 
 # ---- skills
@@ -294,7 +294,7 @@ def test_the_text_of_a_skill_is_kept_as_it_was_loaded_last() -> None:
 def test_the_parts_of_a_long_skill_are_kept_beside_each_other() -> None:
     found = kept(*loads("a", "begins", name="tidy"), *loads("b", "ends", name="tidy", offset=15_000))
     assert found.skills == {"tidy": "begins", "tidy, from character 15000": "ends"}
-    assert split(joined("prose", found)) == ("prose", found)
+    assert split(join_kept("prose", found)) == ("prose", found)
 
 
 def test_what_was_not_loaded_is_not_kept() -> None:

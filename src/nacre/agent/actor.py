@@ -110,7 +110,7 @@ class LiveSession:
         count = max(now.live, len(self.messages)) + len(coming)
         newest = reversed(messages) if has_facts else map(without_facts, reversed(messages))
         text = cut_middle(now.summary, summary)
-        return recent(newest, count=count, summary=text, tokens=tokens, most=self._max_shown, estimate=self._costs)
+        return recent(newest, count=count, summary=text, tokens=tokens, limit=self._max_shown, estimate=self._costs)
 
     async def commit_once(self, message: Message, *prompt: SetMeta, id: str) -> Message | None:
         """Commit a message, unless it is a repeat; returns its earlier answer, None if it has none yet."""

@@ -41,17 +41,17 @@ class Window(Struct, frozen=True, kw_only=True):
 
 
 def window(
-    messages: Sequence[Message], *, summary: str = "", tokens: int, most: int, estimate: Estimate = by_length
+    messages: Sequence[Message], *, summary: str = "", tokens: int, limit: int, estimate: Estimate = by_length
 ) -> Window:
     """The newest whole turns within a number of tokens and of messages; a turn begins at a user's message.
 
     The newest turn is always there. If it alone is too long, its earlier steps are left out, and then the
     results of the last one are cut, never anyone's words. Where a summary exists or something is left out, a
-    user's message says so; it does not count towards `most`. While messages are appended, what is shown keeps
+    user's message says so; it does not count towards `limit`. While messages are appended, what is shown keeps
     its beginning for as long as it can: the beginning moves rarely, and then by up to a half.
     """
     newest_first = reversed(messages)
-    return recent(newest_first, count=len(messages), summary=summary, tokens=tokens, most=most, estimate=estimate)
+    return recent(newest_first, count=len(messages), summary=summary, tokens=tokens, limit=limit, estimate=estimate)
 
 
 def recent(  # noqa: PLR0913 - what `window` takes, and the count
@@ -60,12 +60,12 @@ def recent(  # noqa: PLR0913 - what `window` takes, and the count
     count: int,
     summary: str = "",
     tokens: int,
-    most: int,
+    limit: int,
     estimate: Estimate = by_length,
 ) -> Window:
     """The same for messages that come newest first, of which there are `count`; reads little more than it shows."""
     newest_first = iter(newest_first)
-    limits = _Limits(count=count, summary=summary.strip(), tokens=tokens, most=most, estimate=estimate)
+    limits = _Limits(count=count, summary=summary.strip(), tokens=tokens, limit=limit, estimate=estimate)
     note = limits.cost(_longest_note(limits.summary, len(str(limits.count))))
     parts: list[_Part] = []
     read = used = size = steps = shortened = 0
@@ -78,7 +78,7 @@ def recent(  # noqa: PLR0913 - what `window` takes, and the count
         if not parts:
             piece, steps, shortened = _shorten(piece, room, limits.estimate)
         cost = limits.cost(piece.messages)
-        is_cut = bool(parts) and (cost > room or size + len(piece.messages) > limits.most)
+        is_cut = bool(parts) and (cost > room or size + len(piece.messages) > limits.limit)
         if is_cut:
             break
         parts.append(_Part(piece=piece, read=len(turn), tokens=cost))
@@ -111,9 +111,9 @@ def recent(  # noqa: PLR0913 - what `window` takes, and the count
 class Costs:
     """An estimate that works each message out once, for a session that is looked at again and again."""
 
-    def __init__(self, estimate: Estimate = by_length, *, most: int = 1024) -> None:
+    def __init__(self, estimate: Estimate = by_length, *, limit: int = 1024) -> None:
         self._estimate = estimate
-        self._most = most
+        self._most = limit
         # The message is kept with what it costs, so that its id stays its own.
         self._known: dict[int, tuple[Message, int]] = {}
 
@@ -130,7 +130,7 @@ class _Limits(Struct, frozen=True, kw_only=True):
     count: int
     summary: str
     tokens: int
-    most: int
+    limit: int
     estimate: Estimate
 
     def needs_note(self, turn: Sequence[Message], read: int) -> bool:
@@ -163,15 +163,15 @@ def _turn(
     newest_first: Iterator[Message], limits: _Limits, *, tokens: int, size: int, is_newest: bool
 ) -> list[Message]:
     """The next older turn, oldest message first; only its end if that is already too much."""
-    most, room = (math.inf, math.inf) if is_newest else (limits.most - size, limits.tokens - tokens)
+    limit, room = (math.inf, math.inf) if is_newest else (limits.limit - size, limits.tokens - tokens)
     found: list[Message] = []
     for message in newest_first:
         found.append(message)
         seen = shown(message) if message.role != "tool" else None
         if seen is not None:
-            most -= 1 + len(seen.tool_calls)
+            limit -= 1 + len(seen.tool_calls)
             room -= limits.estimate(seen)
-        if _begins(message) or most < 0 or room < 0:
+        if _begins(message) or limit < 0 or room < 0:
             break
     return found[::-1]
 

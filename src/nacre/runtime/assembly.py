@@ -256,7 +256,7 @@ class App:
 
     def _shown(self, now: Snapshot, *, tokens: int) -> Window:
         newest, count = reversed(now.messages), now.live
-        return recent(newest, count=count, summary=now.summary, tokens=tokens, most=self.most)
+        return recent(newest, count=count, summary=now.summary, tokens=tokens, limit=self.most)
 
     def _room(self, key: str) -> int:
         """The estimated tokens that are left for a session's messages beside the system prompt and the tools.

@@ -24,7 +24,7 @@ from nacre.sessions import Sessions
 from nacre.summaries.judge import complaint
 from nacre.summaries.plan import Limits, Plan, is_due, join_request, plan
 from nacre.summaries.prompt import describe, instructions, pieces, question, shorten
-from nacre.summaries.verbatim import gathered, joined, split
+from nacre.summaries.verbatim import gather, join_kept, split
 
 logger = logging.getLogger(__name__)
 
@@ -303,8 +303,8 @@ class Compactor:
         # Inside a turn the words that are being answered come first; they and what else is kept share the room.
         most = work.limits.keepsakes
         request = cut_middle(chosen.request, most * 3 // 4)
-        kept = gathered(kept, said, tokens=min(most - count(request), most // 3) if request else most)
-        text = join_request(joined(record, kept), request)
+        kept = gather(kept, said, tokens=min(most - count(request), most // 3) if request else most)
+        text = join_request(join_kept(record, kept), request)
         before = count(seen.summary) + sum(map(estimate, seen.messages))
         after = count(text) + sum(map(estimate, seen.messages[len(chosen.covered) :]))
         return Draft(plan=chosen, text=text, before=before, after=after), work.usages

@@ -196,11 +196,11 @@ def _owners(messages: Sequence[Message]) -> list[int]:
 
 def _oldest_that_fits(messages: Sequence[Message], places: Sequence[int], limits: Limits, estimate: Estimate) -> int:
     """The oldest place after which everything fits into what is to stay live; the newest if none does."""
-    tokens, most = _KEPT * limits.tokens, _KEPT * limits.messages
+    tokens, limit = _KEPT * limits.tokens, _KEPT * limits.messages
     chosen = end = len(messages)
     for at in reversed(places):
         tokens -= _cost(messages[at:end], estimate)
-        if tokens < 0 or len(messages) - at > most:
+        if tokens < 0 or len(messages) - at > limit:
             break
         chosen = end = at
     return chosen if chosen < len(messages) else places[-1]

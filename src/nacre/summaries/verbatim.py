@@ -36,9 +36,9 @@ _SHARES: Mapping[Kind, float] = {
     "question": 0.05,
 }
 """The part of the room that each kind has for itself; what one leaves free is for the others."""
-_MOST_ALIKE = 3
-_LONGEST = 240
-_MOST_OF_ONE = 12
+_MAX_ALIKE = 3
+_MAX_TEXT = 240
+_MAX_OF_ONE = 12
 _PASTED = 2000
 """Characters from which on a message may have been pasted: then only its beginning and its end are the user's own."""
 _NO_ROOM = "(there is no room for its text here; use_skill loads it again)"
@@ -84,7 +84,7 @@ _IDENTIFIER = re.compile(
 )
 
 
-class Keepsake(Struct, frozen=True, kw_only=True):
+class KeptText(Struct, frozen=True, kw_only=True):
     """Something that was said, in its own words, and in how many messages it came up."""
 
     kind: Kind
@@ -95,7 +95,7 @@ class Keepsake(Struct, frozen=True, kw_only=True):
 class Kept(Struct, frozen=True, kw_only=True):
     """What a summary carries: the oldest first; skills by name with their text."""
 
-    items: tuple[Keepsake, ...] = ()
+    items: tuple[KeptText, ...] = ()
     skills: Mapping[str, str] = {}
 
 
@@ -104,12 +104,12 @@ def split(summary: str) -> tuple[str, Kept]:
     prose, mark, section = f"\n{summary}".rpartition(f"\n{HEADING}\n")
     if not mark:
         return summary.strip(), Kept()
-    items: list[Keepsake] = []
+    items: list[KeptText] = []
     skills: dict[str, list[str]] = {}
     for line in section.split("\n"):
         if (found := _ITEM.fullmatch(line)) is not None:
             kind: Kind = found[1]  # type: ignore[assignment] # the pattern has no others
-            items.append(Keepsake(kind=kind, text=found[3], uses=int(found[2])))
+            items.append(KeptText(kind=kind, text=found[3], uses=int(found[2])))
         elif (named := _SKILL.fullmatch(line)) is not None:
             skills[named[1]] = []
         elif skills and line.startswith("| "):
@@ -117,30 +117,30 @@ def split(summary: str) -> tuple[str, Kept]:
     return prose.strip(), Kept(items=tuple(items), skills={name: "\n".join(skills[name]) for name in skills})
 
 
-def joined(prose: str, kept: Kept) -> str:
+def join_kept(prose: str, kept: Kept) -> str:
     """A summary of prose and what it carries, as `split` takes it apart."""
     lines = [*map(_line, kept.items), *(line for name, text in kept.skills.items() for line in _lines(name, text))]
     clean = prose.replace(HEADING, "").strip()
     return "\n".join([*([clean, ""] if clean else []), HEADING, *lines]) if lines else clean
 
 
-def gathered(kept: Kept, messages: Sequence[Message], *, tokens: int) -> Kept:
+def gather(kept: Kept, messages: Sequence[Message], *, tokens: int) -> Kept:
     """What is carried after more messages have been covered, within a number of tokens.
 
     What came up again moves to the end. Every kind has a part of the room for itself. Where that is not enough, what
     came up least and says least goes first, the oldest of it before the others. Skills get half of the room at most.
     """
-    skills = _fitting_skills({**kept.skills, **_skills(messages)}, tokens // 2)
+    skills = _fit_skills({**kept.skills, **_skills(messages)}, tokens // 2)
     items = _Items(kept.items)
     for message in messages:
         items.read(message)
     items.close(messages)
     for question in _open_questions(messages):
         items.add("question", question)
-    return Kept(items=_fitting(items.all(), tokens - _cost(skills) - count(HEADING) - 1), skills=skills)
+    return Kept(items=_fit(items.all(), tokens - _cost(skills) - count(HEADING) - 1), skills=skills)
 
 
-def _line(item: Keepsake) -> str:
+def _line(item: KeptText) -> str:
     return f"- {item.kind} {item.uses}: {item.text}"
 
 
@@ -152,21 +152,21 @@ def _lines(name: str, text: str) -> list[str]:
 
 
 class _Items:
-    """Keepsakes by their text, and which of them each name belongs to; what came up last is last."""
+    """Kept texts by their words, and which of them each name belongs to; what came up last is last."""
 
-    def __init__(self, items: Iterable[Keepsake]) -> None:
-        self._items: dict[str, Keepsake] = {}
+    def __init__(self, items: Iterable[KeptText]) -> None:
+        self._items: dict[str, KeptText] = {}
         self._owners: dict[str, str] = {}
         for item in items:
             self._items[item.text] = item
             self._own(item.text, item.text)
 
-    def all(self) -> list[Keepsake]:
+    def all(self) -> list[KeptText]:
         return list(self._items.values())
 
     def add(self, kind: Kind, text: str) -> None:
         """Keep a text, unless it is kept."""
-        self._items.setdefault(text, Keepsake(kind=kind, text=text))
+        self._items.setdefault(text, KeptText(kind=kind, text=text))
         self._own(text, text)
 
     def read(self, message: Message) -> None:
@@ -175,8 +175,8 @@ class _Items:
             return
         before = set(self._items)
         met: set[str] = set()
-        said = sorted(_said(message), key=lambda found: found[0] != "instruction")
-        for kind, text, whole in said[:_MOST_OF_ONE]:
+        said = sorted(_worth_keeping(message), key=lambda found: found[0] != "instruction")
+        for kind, text, whole in said[:_MAX_OF_ONE]:
             met |= self._met(whole) | ({text} if text in before else set())
             names = _names(whole)
             if kind == "instruction" or not names or not all(name in self._owners for name in names):
@@ -187,7 +187,7 @@ class _Items:
             self._items[text] = replace(item, uses=item.uses + 1)
 
     def close(self, messages: Sequence[Message]) -> None:
-        """Let go of questions that have been answered."""
+        """Drop questions that have been answered."""
         for item in self.all():
             if item.kind == "question" and _is_closed(item.text, messages):
                 del self._items[item.text]
@@ -200,13 +200,13 @@ class _Items:
             self._owners.setdefault(name, text)
 
 
-def _said(message: Message) -> Iterator[tuple[Kind, str, str]]:
+def _worth_keeping(message: Message) -> Iterator[tuple[Kind, str, str]]:
     """What is worth keeping of a message: its kind, its words, and the whole sentence it stands in."""
     own = set(_own_sentences(message)) if message.role == "user" else set()
     for sentence in _sentences(message):
         names = _names(sentence)
         if sentence in own and weigh(sentence):
-            yield "instruction", sentence[:_LONGEST], sentence
+            yield "instruction", sentence[:_MAX_TEXT], sentence
         elif names:
             named: Kind = "identifier" if message.role == "user" else "report"
             kind: Kind = "path" if all(map(_PATH.fullmatch, names)) else named
@@ -218,7 +218,7 @@ def _said(message: Message) -> Iterator[tuple[Kind, str, str]]:
     for call in message.tool_calls:
         values = call.arguments.values() if isinstance(call.arguments, dict) else ()
         for value in values:
-            if isinstance(value, str) and len(value) <= _LONGEST and _PATH.fullmatch(value):
+            if isinstance(value, str) and len(value) <= _MAX_TEXT and _PATH.fullmatch(value):
                 yield "path", f"{call.name} {value}", value
 
 
@@ -237,7 +237,7 @@ def _open_questions(messages: Sequence[Message]) -> Iterator[str]:
 
 def _questions(messages: Iterable[Message]) -> list[str]:
     found = [sentence for message in messages for sentence in _sentences(message)]
-    return [sentence[-_LONGEST:] for sentence in found if sentence.endswith(("?", "？"))]  # noqa: RUF001 - as it is written
+    return [sentence[-_MAX_TEXT:] for sentence in found if sentence.endswith(("?", "？"))]  # noqa: RUF001 - as it is written
 
 
 def _answers(reply: str, question: str) -> bool:
@@ -289,10 +289,10 @@ def _names(text: str) -> list[str]:
 
 def _around(sentence: str, name: str) -> str:
     """A sentence, or of a long one what is around a name."""
-    if len(sentence) <= _LONGEST:
+    if len(sentence) <= _MAX_TEXT:
         return sentence
-    start = max(sentence.find(name) - _LONGEST // 2, 0)
-    return sentence[start : start + _LONGEST].strip()
+    start = max(sentence.find(name) - _MAX_TEXT // 2, 0)
+    return sentence[start : start + _MAX_TEXT].strip()
 
 
 def _words(text: str) -> set[str]:
@@ -321,7 +321,7 @@ def _skills(messages: Iterable[Message]) -> dict[str, str]:
     return found
 
 
-def _fitting_skills(skills: Mapping[str, str], tokens: int) -> dict[str, str]:
+def _fit_skills(skills: Mapping[str, str], tokens: int) -> dict[str, str]:
     """The skills with their texts as far as there is room, the newest first; of the others only that they were used."""
     found: dict[str, str] = {}
     for name, text in list(skills.items())[::-1]:
@@ -339,7 +339,7 @@ def _cost(skills: Mapping[str, str]) -> int:
 # ---- room
 
 
-def _fitting(items: Sequence[Keepsake], tokens: int) -> tuple[Keepsake, ...]:
+def _fit(items: Sequence[KeptText], tokens: int) -> tuple[KeptText, ...]:
     """As many as there is room for: of each kind the best within its part of the room, then the best of the others."""
     costs = [count(_line(item)) + 1 for item in items]
     if sum(costs) <= tokens:
@@ -349,7 +349,7 @@ def _fitting(items: Sequence[Keepsake], tokens: int) -> tuple[Keepsake, ...]:
     worth = [0] * len(items)
     for at in reversed(range(len(items))):
         frame = _frame(items[at].text)
-        worth[at] = _worth(items[at]) - min(alike[frame], _MOST_ALIKE)
+        worth[at] = _worth(items[at]) - min(alike[frame], _MAX_ALIKE)
         alike[frame] += 1
     best_first = sorted(range(len(items)), key=lambda at: (worth[at], at), reverse=True)
     left = {kind: int(share * tokens) for kind, share in _SHARES.items()}
@@ -373,7 +373,7 @@ def _frame(text: str) -> str:
     return text
 
 
-def _worth(item: Keepsake) -> int:
+def _worth(item: KeptText) -> int:
     """How much is lost without it: it came up again and again, and it says something definite."""
     says = 2
     if item.kind == "instruction":

@@ -150,7 +150,7 @@ async def _by_agent(app: App, asked: Asked, emit: Emit) -> Answer:
     tools = {name: tool for name, tool in who.tools.items() if name not in _KEEPS_SESSIONS}
 
     def show(tokens: int, **_: object) -> Window:
-        return window(kept, tokens=tokens, most=who.max_messages)
+        return window(kept, tokens=tokens, limit=who.max_messages)
 
     async def look(below: int | None) -> Context:
         specs = [tool.spec for tool in tools.values()]
