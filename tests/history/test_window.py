@@ -181,7 +181,7 @@ def beginnings(log: list[Message], first: int, **limits: Any) -> list[object]:
     return [text for at, text in enumerate(begun) if not at or text != begun[at - 1]]
 
 
-@pytest.mark.parametrize("limits", [{"tokens": 400, "limit": 1000}, {"tokens": 10**6, "most": 60}])
+@pytest.mark.parametrize("limits", [{"tokens": 400, "limit": 1000}, {"tokens": 10**6, "limit": 60}])
 def test_the_beginning_of_what_is_shown_moves_rarely(limits: dict[str, int]) -> None:
     moved = beginnings(turns(400), 100, **limits)
     assert 5 < len(moved) < 60

@@ -69,7 +69,7 @@ class LiveSession:
         self._max_shown, self._max_kept = limit, max(limit, _MIN_KEPT)
         self.now = Snapshot(n=-1)  # it is not read yet
         self.messages: list[Message] = []
-        self._costs = Costs(most=4 * self._max_kept)
+        self._costs = Costs(limit=4 * self._max_kept)
         self._last_user: Message | None = None
         self._cache_key = ""
 
