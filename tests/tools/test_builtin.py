@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nacre.agent.ports import Finished, Output, Sandbox, Scene
 from nacre.errors import NacreError, ToolError
 from nacre.messages import ToolCall
-from nacre.tools.builtin import DelegateLimits, Report, Task, delegate_tool, memory_tools, shell_tool, skill_tool
+from nacre.tools.builtin import Report, Task, delegate_tool, memory_tools, shell_tool, skill_tool
 from nacre.tools.functions import Function
 from nacre.tools.tool_output import harmless
 from tests.tools.scenes import output, text
@@ -124,7 +124,7 @@ class Family:
 
 def test_a_child_is_linked_to_its_parent_and_limited() -> None:
     family = Family(0, Report(key="cli:1/a", status="done", answer="42", steps=3, tokens=1200))
-    tool = delegate_tool(family, DelegateLimits(depth=2, steps=9, tokens=500))
+    tool = delegate_tool(family, max_depth=2, max_steps=9, max_tokens=500)
     assert text(tool, task="count", steps=99) == "[session cli:1/a: done; 3 steps, 1,200 tokens]\n\n42"
     assert family.tasks == [Task(parent="cli:1", call="call_1", text="count", depth=1, steps=9, tokens=500)]
 

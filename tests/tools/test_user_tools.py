@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nacre.tools.functions import Loaded, load_tools
+from nacre.agent.ports import Tool
+from nacre.tools.functions import load_tools
 from tests.tools.scenes import text
 
 GOOD = '''
@@ -30,22 +31,22 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def names(loaded: Loaded) -> list[str]:
-    return [tool.spec.name for tool in loaded.tools]
+def names(loaded: tuple[list[Tool], list[tuple[str, str]]]) -> list[str]:
+    return [tool.spec.name for tool in loaded[0]]
 
 
 def test_a_file_with_decorated_functions_brings_these(folder: Path) -> None:
     loaded = load_tools(folder)
     assert names(loaded) == ["double"]
-    assert text(loaded.tools[0], n="4") == "8"
-    assert loaded.problems == ()
+    assert text(loaded[0][0], n="4") == "8"
+    assert loaded[1] == []
 
 
 def test_a_file_of_plain_functions_brings_all_public_ones_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text('from shutil import copy\ndef a(x: int):\n    """A."""\ndef _b(): ...\n')
     loaded = load_tools(tmp_path)
     assert names(loaded) == ["a"]
-    assert loaded.tools[0].effect == "run"
+    assert loaded[0][0].effect == "run"
 
 
 @pytest.mark.parametrize(
@@ -63,14 +64,14 @@ def test_a_broken_file_is_reported_and_the_others_go_on(folder: Path, source: st
     (folder / "bad.py").write_text(source)
     loaded = load_tools(folder)
     assert names(loaded) == ["double"]
-    assert [(problem.where, problem.reason) for problem in loaded.problems] == [(str(folder / "bad.py"), reason)]
+    assert loaded[1] == [(str(folder / "bad.py"), reason)]
 
 
 def test_a_name_that_is_taken_is_reported(folder: Path) -> None:
     (folder / "zz.py").write_text('def double(n: int):\n    """D."""\ndef triple(n: int):\n    """T."""\n')
     loaded = load_tools(folder, taken=["triple"])
     assert names(loaded) == ["double"]
-    assert [problem.reason.split(":")[0] for problem in loaded.problems] == [
+    assert [reason.split(":")[0] for _, reason in loaded[1]] == [
         "there is a tool 'double' already",
         "there is a tool 'triple' already",
     ]
@@ -79,12 +80,12 @@ def test_a_name_that_is_taken_is_reported(folder: Path) -> None:
 def test_a_file_that_anybody_may_write_to_is_not_run(folder: Path) -> None:
     (folder / "good.py").chmod(0o666)
     loaded = load_tools(folder)
-    assert loaded.tools == ()
-    assert "everyone can write to it" in loaded.problems[0].reason
+    assert loaded[0] == []
+    assert "everyone can write to it" in loaded[1][0][1]
 
 
 def test_no_folder_is_no_problem(tmp_path: Path) -> None:
-    assert load_tools(tmp_path / "none") == Loaded(tools=(), problems=())
+    assert load_tools(tmp_path / "none") == ([], [])
 
 
 def test_entry_points_of_installed_packages_bring_tools(tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_entry_points_of_installed_packages_bring_tools(tmp_path: Path) -> None:
     )
     program = (
         "from nacre.tools.functions import load_tools; found = load_tools(); "
-        "print([tool.spec.name for tool in found.tools], [problem.where for problem in found.problems])"
+        "print([tool.spec.name for tool in found[0]], [where for where, _ in found[1]])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], env={"PYTHONPATH": str(tmp_path)}, check=True, capture_output=True, text=True

@@ -104,9 +104,9 @@ async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
             if tool.spec.name not in own:
                 theirs.setdefault(tool.spec.name, tool)  # of two servers' tools with one name, the first
         tools += theirs.values()
-        loaded = load_tools(makings.home / "tools", taken=[tool.spec.name for tool in tools])
-        notes += [f"{problem.where}: {problem.reason}" for problem in loaded.problems]
-        tools += loaded.tools
+        users, broken = load_tools(makings.home / "tools", taken=[tool.spec.name for tool in tools])
+        notes += [f"{where}: {reason}" for where, reason in broken]
+        tools += users
     by_name = {tool.spec.name: tool for tool in tools}
     allowed = _allowed(by_name, settings.texts("agent.only"), notes if is_open else [])
     confined = frozenset(own - {"web_fetch"})

@@ -81,14 +81,6 @@ _STATUS = {
 }
 
 
-class DelegateLimits(Struct, frozen=True, kw_only=True):
-    """How deep sessions may delegate, and what one child may use."""
-
-    depth: int = 2
-    steps: int = 30
-    tokens: int = 200_000
-
-
 class Task(Struct, frozen=True, kw_only=True):
     """Work for a child: its parent and the call that asked for it, what to do, and what it may use."""
 
@@ -120,9 +112,10 @@ class Children(Protocol):
         """Run a new child to its end, and pass on the calls in it that were refused; it is cancelled with the call."""
 
 
-def delegate_tool(children: Children, limits: DelegateLimits | None = None) -> Function:
-    """The tool that delegates, within limits."""
-    allowed = limits or DelegateLimits()
+def delegate_tool(
+    children: Children, *, max_depth: int = 2, max_steps: int = 30, max_tokens: int = 200_000
+) -> Function:
+    """The tool that delegates; sessions may delegate so deep, and one child may use so many steps and tokens."""
 
     async def delegate(task: str, scene: Scene, steps: int | None = None) -> Output:
         """Give a piece of work to a helper with a conversation of its own, and wait for its answer.
@@ -134,7 +127,7 @@ def delegate_tool(children: Children, limits: DelegateLimits | None = None) -> F
             steps: maximum number of steps, if fewer than the default
         """
         depth = children.depth(scene.key)
-        if depth >= allowed.depth:
+        if depth >= max_depth:
             raise ToolError(f"this session is already {depth} levels deep and cannot delegate: do the work here")
         if not task.strip():
             raise ToolError("the task is empty: describe what to do")
@@ -143,8 +136,8 @@ def delegate_tool(children: Children, limits: DelegateLimits | None = None) -> F
             call=scene.call.id,
             text=task,
             depth=depth + 1,
-            steps=allowed.steps if steps is None else min(max(steps, 1), allowed.steps),
-            tokens=allowed.tokens,
+            steps=max_steps if steps is None else min(max(steps, 1), max_steps),
+            tokens=max_tokens,
         )
         report = await children.run(work, scene.emit)
         used = f"{report.steps:,} step{'s' * (report.steps != 1)}, {report.tokens:,} tokens"

@@ -244,24 +244,11 @@ def _kind_in_words(schema: Mapping[str, Any]) -> str:
 GROUP = "nacre.tools"
 
 
-class Problem(Struct, frozen=True, kw_only=True):
-    """A tool that could not be had: where it was looked for, and why not."""
-
-    where: str
-    reason: str
-
-
-class Loaded(Struct, frozen=True, kw_only=True):
-    """The tools that were found, and what went wrong with others."""
-
-    tools: tuple[Tool, ...]
-    problems: tuple[Problem, ...]
-
-
-def load_tools(folder: Path | None = None, *, taken: Collection[str] = ()) -> Loaded:
+def load_tools(folder: Path | None = None, *, taken: Collection[str] = ()) -> tuple[list[Tool], list[tuple[str, str]]]:
     """Load the tools of installed packages (entry points `nacre.tools`) and of `*.py` in a folder.
 
-    One that is broken, or has a name that is `taken` or came before, is a problem; the others go on.
+    One that is broken, or has a name that is `taken` or came before, is a problem: where it was looked for, and why
+    it is not there. The others go on.
     A file runs as part of this program, unconfined: the folder must not be one that tools can write to.
     """
     # 1. Where tools may be, and how they are read.
@@ -276,26 +263,26 @@ def load_tools(folder: Path | None = None, *, taken: Collection[str] = ()) -> Lo
 
     # 2. The tools of each, or what went wrong, and in which line if it was in the file.
     tools: dict[str, Tool] = {}
-    problems: list[Problem] = []
+    problems: list[tuple[str, str]] = []
     for where, read in sources:
         try:
             found = read()
         except SyntaxError as error:
-            problems.append(Problem(where=where, reason=f"line {error.lineno}: {error.msg}"))
+            problems.append((where, f"line {error.lineno}: {error.msg}"))
             continue
         except (Exception, SystemExit) as error:  # noqa: BLE001 - anybody's code: it must not stop the others
             lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == where]
             at = f"line {lines[-1]}: " if lines else ""
             kind = "" if type(error) in {ValueError, TypeError, PermissionError} else f"{type(error).__name__}: "
-            problems.append(Problem(where=where, reason=f"{at}{kind}{error}"))
+            problems.append((where, f"{at}{kind}{error}"))
             continue
         for tool in found:
             name = tool.spec.name
             if name in taken or name in tools:
-                problems.append(Problem(where=where, reason=f"there is a tool {name!r} already: rename this one"))
+                problems.append((where, f"there is a tool {name!r} already: rename this one"))
             else:
                 tools[name] = tool
-    return Loaded(tools=tuple(tools.values()), problems=tuple(problems))
+    return list(tools.values()), problems
 
 
 def _import_tools(path: Path) -> list[Tool]:

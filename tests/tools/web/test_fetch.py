@@ -11,7 +11,7 @@ from ipaddress import ip_address
 import pytest
 
 from nacre.errors import ToolError
-from nacre.tools.web.fetch import Gate, Limits, web_tool
+from nacre.tools.web.fetch import Gate, web_tool
 from nacre.tools.web.page_text import readable
 from tests.tools.scenes import output, text
 
@@ -104,7 +104,7 @@ def test_an_error_of_the_server_is_a_failed_result(server: str) -> None:
 
 @pytest.mark.parametrize("path", ["/big", "/bomb"])
 def test_no_more_is_read_than_wanted_however_it_is_packed(server: str, path: str) -> None:
-    found = output(web_tool(allow=LOOPBACK, limits=Limits(bytes=100_000)), url=server + path)
+    found = output(web_tool(allow=LOOPBACK, max_bytes=100_000), url=server + path)
     assert "[only the first part was read]" in found.text
     assert found.whole is not None
     assert len(found.whole) < 500_000
@@ -155,7 +155,7 @@ def test_redirects_without_end_and_strange_packing_are_refused(server: str) -> N
 
 def test_a_server_that_does_not_answer_is_given_up(server: str) -> None:
     with pytest.raises(ToolError, match=r"did not answer within 0\.2 s"):
-        output(web_tool(allow=LOOPBACK, limits=Limits(seconds=0.2)), url=f"{server}/slow")
+        output(web_tool(allow=LOOPBACK, seconds=0.2), url=f"{server}/slow")
 
 
 def test_nobody_there_is_said_in_words() -> None:

@@ -103,18 +103,18 @@ class Reader:
             nonlocal looked_at
             shown, entries = workspace.entries(path, limit=_MAX_LOOKED_AT - looked_at)
             looked_at += len(entries)
-            for entry in entries:
-                is_meant, after = shape.step(states, entry.name)
-                is_folder = stat.S_ISDIR(entry.mode)
-                place = f"{shown}/{entry.name}" if shown else entry.name
+            for name, status, target in entries:
+                is_meant, after = shape.step(states, name)
+                is_folder = stat.S_ISDIR(status.st_mode)
+                place = f"{shown}/{name}" if shown else name
                 if is_meant:
-                    target = f" -> {entry.target}" if stat.S_ISLNK(entry.mode) else f"  {_bytes(entry.size)}"
-                    add(place + ("/" if is_folder else target))
+                    about = f" -> {target}" if stat.S_ISLNK(status.st_mode) else f"  {_bytes(status.st_size)}"
+                    add(place + ("/" if is_folder else about))
                 if not after or not is_folder or looked_at >= _MAX_LOOKED_AT or place.count("/") >= _MAX_DEPTH:
                     continue
                 # What has too much in it is searched only if it is named.
-                if entry.name in _CROWDED and not shape.names(states, entry.name):
-                    not_entered.add(entry.name)
+                if name in _CROWDED and not shape.names(states, name):
+                    not_entered.add(name)
                     continue
                 try:
                     fill(place, after)

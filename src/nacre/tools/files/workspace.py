@@ -13,9 +13,8 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import translate
+from operator import itemgetter
 from typing import NoReturn
-
-from msgspec import Struct
 
 from nacre.errors import ToolError
 
@@ -30,15 +29,6 @@ _NO_LINK = (errno.EINVAL, errno.ENOENT)
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _PROTECTED_FILES = frozenset({"agents.md", "claude.md"})
 _PROTECTED_FOLDERS = frozenset({".nacre", ".agents", ".claude", ".git"})
-
-
-class Entry(Struct, frozen=True, kw_only=True):
-    """A name in a directory; `target` is where a link points."""
-
-    name: str
-    mode: int
-    size: int
-    target: str = ""
 
 
 class Workspace:
@@ -128,9 +118,12 @@ class Workspace:
             except OSError as error:
                 raise ToolError(f"{walk.shown!r} was not removed: {error.strerror}") from error
 
-    def entries(self, path: str, *, limit: int) -> tuple[str, list[Entry]]:
-        """A directory's path from the root ("" for the root), and what it has, sorted, without what is hidden."""
-        found: list[Entry] = []
+    def entries(self, path: str, *, limit: int) -> tuple[str, list[tuple[str, os.stat_result, str]]]:
+        """A directory's path from the root ("" for the root), and what it has, sorted, without what is hidden.
+
+        Each is a name, its status, and where it points if it is a link.
+        """
+        found: list[tuple[str, os.stat_result, str]] = []
         secret = self._identities(self._hidden)
         with self._walk_to(path) as walk:
             walk.enter_last()
@@ -144,13 +137,12 @@ class Workspace:
                             place = os.path.join(self.root, shown, item.name)
                             if (status.st_dev, status.st_ino) not in secret and not _is_within(place, self._hidden):
                                 target = os.readlink(item.name, dir_fd=fd) if item.is_symlink() else ""
-                                entry = Entry(name=item.name, mode=status.st_mode, size=status.st_size, target=target)
-                                found.append(entry)
+                                found.append((item.name, status, target))
                         if len(found) >= limit:
                             break
             finally:
                 os.close(fd)
-            return shown, sorted(found, key=lambda entry: entry.name)
+            return shown, sorted(found, key=itemgetter(0))
 
     # ---- walking
 

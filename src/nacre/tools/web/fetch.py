@@ -12,7 +12,6 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import TYPE_CHECKING
 
 from anyio import fail_after, getaddrinfo, to_thread
-from msgspec import Struct
 
 from nacre.agent.ports import Output, Scene
 from nacre.errors import ToolError
@@ -85,16 +84,12 @@ _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([\w.:-]{1,40})""
 _SNIFFED = 2048
 
 
-class Limits(Struct, frozen=True, kw_only=True):
-    """How long a fetch may take, in seconds, and how many bytes it may bring."""
+def web_tool(*, allow: Iterable[str] = (), seconds: float = 30, max_bytes: int = 2_000_000) -> Function:
+    """The tool that fetches, in so many seconds and bytes at most.
 
-    seconds: float = 30
-    bytes: int = 2_000_000
-
-
-def web_tool(*, allow: Iterable[str] = (), limits: Limits | None = None) -> Function:
-    """The tool that fetches; `allow` has networks and hosts that may be fetched from though they are not public."""
-    gate, bounds = Gate(tuple(allow)), limits or Limits()
+    `allow` has networks and hosts that may be fetched from though they are not public.
+    """
+    gate = Gate(tuple(allow))
 
     async def web_fetch(url: str, scene: Scene) -> Output:
         """Fetch a web page or a text file and give its text; pages come as Markdown with their links.
@@ -106,20 +101,20 @@ def web_tool(*, allow: Iterable[str] = (), limits: Limits | None = None) -> Func
 
         try:
             # Without the environment's proxies: through one, nobody could know what is connected to.
-            async with httpx2.AsyncClient(trust_env=False, timeout=bounds.seconds) as client:
+            async with httpx2.AsyncClient(trust_env=False, timeout=seconds) as client:
                 at = _parse(url)
                 # Every address on the way is checked, and every other host asked about.
                 for _ in range(_MAX_REDIRECTS + 1):
                     # The time limit is the server's; a person who is asked may take longer.
-                    with fail_after(bounds.seconds):
-                        found = await _ask_server(client, at, gate, max_bytes=bounds.bytes)
+                    with fail_after(seconds):
+                        found = await _ask_server(client, at, gate, max_bytes=max_bytes)
                     if isinstance(found, Output):
                         return found
                     before, at = at, _parse(str(at.join(found)))
                     if _origin(at) != _origin(before) and (refusal := await scene.permit({"url": str(at)})):
                         raise ToolError(f"{before} redirects to {at}: {refusal}")
         except TimeoutError as error:
-            raise ToolError(f"{url!r} did not answer within {bounds.seconds:g} s") from error
+            raise ToolError(f"{url!r} did not answer within {seconds:g} s") from error
         raise ToolError(f"{url!r} redirects more than {_MAX_REDIRECTS} times")
 
     return Function(web_fetch, effect="read")
