@@ -22,10 +22,10 @@ from nacre.agent.actor import Agent
 from nacre.agent.kernel import Kernel
 from nacre.channels.channel import Accept, InboundMessage, key_of
 from nacre.providers.scripted import Pause
-from nacre.runtime.gateway.access import Manners
-from nacre.runtime.gateway.admission import Turnstile
+from nacre.runtime.gateway.access import Access
 from nacre.runtime.gateway.gateway import Gateway, Room
 from nacre.runtime.gateway.inbox import Inbox
+from nacre.runtime.gateway.queue import StepPacer
 from nacre.sessions import Sessions
 
 _SENDERS = 1_000
@@ -132,10 +132,10 @@ async def _served(store: Path, count: int, each: int, thinking: float = 0) -> tu
     """Words answered in a second, how long each waited to be durable, and how many were lost or out of order."""
     crowd = Crowd(count, each)
     with nacre.open(store) as sessions:
-        turnstile = Turnstile()
-        async with Kernel(sessions, lambda _: _thoughtful(each, thinking), pace=turnstile.step) as kernel:
+        pacer = StepPacer()
+        async with Kernel(sessions, lambda _: _thoughtful(each, thinking), pace=pacer.step) as kernel:
             started = time.perf_counter()
-            await _through(sessions, kernel, crowd, turnstile)
+            await _through(sessions, kernel, crowd, pacer)
             took = time.perf_counter() - started
         lost = sum(_wrong(sessions, crowd, f"sender{number}", each) for number in range(count))
     return count * each / took, crowd.accepted, lost
@@ -153,14 +153,14 @@ class _Sleep(Struct, frozen=True):
         await anyio.sleep(self.seconds)
 
 
-async def _through(sessions: Sessions, kernel: Kernel, crowd: Crowd, turnstile: Turnstile | None = None) -> None:
+async def _through(sessions: Sessions, kernel: Kernel, crowd: Crowd, pacer: StepPacer | None = None) -> None:
     gateway = Gateway(
         [crowd],
         inbox=Inbox(sessions),
         room=lambda _: Room(sessions, kernel),
-        manners=lambda _: Manners(per_minute=10_000),
+        access=lambda _: Access(per_minute=10_000),
         commands={},
-        turnstile=turnstile,
+        pacer=pacer,
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(gateway.run)

@@ -14,7 +14,7 @@ from nacre.channels.irc import Irc
 from nacre.config import Settings
 from nacre.runtime import run_agent
 from nacre.runtime.daemon import channels_of, serving
-from nacre.runtime.gateway.access import manners_of
+from nacre.runtime.gateway.access import access_of
 from nacre.runtime.gateway.gateway import Gateway, Room
 from nacre.testing.ollama_server import OllamaServer, refusal
 from nacre.testing.ollama_server import said as spoken
@@ -71,8 +71,8 @@ def test_what_is_not_to_be_kept_is_in_ram_only(home: Path) -> None:
 
 def test_a_channel_says_for_itself_whether_it_is_kept(home: Path) -> None:
     tables = {"day": {"kind": "irc", "session_persistence": True}, "night": {"kind": "irc"}}
-    manners = manners_of(Settings({"channels": {"session_persistence": False, **tables}}, {}))
-    assert (manners("day").keeps, manners("night").keeps, manners("schedule").keeps) == (True, False, False)
+    access = access_of(Settings({"channels": {"session_persistence": False, **tables}}, {}))
+    assert (access("day").keeps, access("night").keeps, access("schedule").keeps) == (True, False, False)
 
 
 def test_bots_of_one_kind_have_their_own_names_states_and_secrets(
@@ -92,7 +92,7 @@ def test_a_channel_on_irc_knows_the_nicks_that_are_named(home: Path, tmp_path: P
     [channel] = channels_of(settings, tmp_path)
     assert isinstance(channel, Irc)
     assert set(channel._named) == {"bob[m]", "eve"}
-    assert manners_of(settings)("irc").is_owner("bob[m]")
+    assert access_of(settings)("irc").is_owner("bob[m]")
 
 
 @pytest.mark.parametrize("name", ["../x", "Work", "api", "schedule", ""])

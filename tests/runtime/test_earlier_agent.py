@@ -13,7 +13,7 @@ import nacre
 from nacre import Sessions
 from nacre.channels.channel import InboundMessage, key_of
 from nacre.config import Settings
-from nacre.runtime.gateway.access import Guests, Manners
+from nacre.runtime.gateway.access import Access, Guests
 from nacre.runtime.gateway.earlier_agent import Earlier, kinds_of
 
 DM = {"channel": "telegram", "account": "99", "chat": "42", "sender": "42", "handle": "al_ice"}
@@ -45,9 +45,9 @@ def sessions() -> Iterator[Sessions]:
         yield opened
 
 
-def find(sessions: Sessions, fields: dict[str, str], **manners: Any) -> str | None:
+def find(sessions: Sessions, fields: dict[str, str], **access: Any) -> str | None:
     """What a gateway that has just started finds."""
-    message, how = arrived(fields), Manners(**manners)
+    message, how = arrived(fields), Access(**access)
     return Earlier(sessions, lambda _: how)(message, key_of(message, per=how.per))
 
 

@@ -24,7 +24,7 @@ from nacre.errors import ChannelError, ProviderError
 from nacre.history.session_state import RULES
 from nacre.messages import Message
 from nacre.records import AppendRecord
-from nacre.runtime.gateway.access import Manners
+from nacre.runtime.gateway.access import Access
 from nacre.runtime.gateway.gateway import SILENT, TOO_FAST, Gateway, Room
 from nacre.runtime.gateway.inbox import KEYS, Inbox, forget_answered, id_of, name_of
 from nacre.sessions import Sessions
@@ -97,7 +97,7 @@ def words(text: str, sender: str = "ann", id: str = "", **fields: Any) -> Inboun
 async def serve(
     sessions: Sessions,
     line: Line,
-    manners: Manners | None = None,
+    access: Access | None = None,
     *,
     turns: int = 32,
     until_closed: bool = False,
@@ -113,7 +113,7 @@ async def serve(
             [line],
             inbox=inbox(sessions),
             room=lambda _: Room(sessions, kernel),
-            manners=lambda _: manners or Manners(),
+            access=lambda _: access or Access(),
             commands={f"/{name}": command for name, command in commands.items()},
             turns=turns,
             forgetting=forgetting,
@@ -182,15 +182,15 @@ def test_a_line_that_is_down_gets_the_answer_later(root: Path) -> None:
 
 
 def test_a_stranger_is_not_answered(root: Path) -> None:
-    manners = Manners(allow=["bob"])
-    line = served(root, [words("hi"), words("ho", "bob")], enough=1, manners=manners)
+    access = Access(allow=["bob"])
+    line = served(root, [words("hi"), words("ho", "bob")], enough=1, access=access)
     assert line.sent == [("bob", "re: ho")]
     with nacre.open(root) as sessions:
         assert not sessions.exists(key_of(words("hi")))
 
 
 def test_a_flood_is_answered_politely(root: Path) -> None:
-    line = served(root, [words(str(n)) for n in range(3)], enough=3, manners=Manners(per_minute=2))
+    line = served(root, [words(str(n)) for n in range(3)], enough=3, access=Access(per_minute=2))
     assert ("ann", TOO_FAST) in line.sent
     assert texts(root, words("0")) == ["0", "re: 0", "1", "re: 1"]
 
@@ -198,7 +198,7 @@ def test_a_flood_is_answered_politely(root: Path) -> None:
 @pytest.mark.parametrize(("owner", "told"), [("ann", "I cannot answer now: no server"), ("bob", SILENT)])
 def test_a_failing_model_is_said_and_why_to_the_owner_alone(root: Path, owner: str, told: str) -> None:
     logging.disable()
-    line = served(root, [words("fail")], enough=1, manners=Manners(owners=[owner]))
+    line = served(root, [words("fail")], enough=1, access=Access(owners=[owner]))
     logging.disable(logging.NOTSET)
     assert line.sent == [("ann", told)]
 

@@ -17,11 +17,11 @@ from nacre.agent.ports import Context, Emit, Reply
 from nacre.channels.channel import AGAIN, Absent, Accept, Doubtful, Gone, InboundMessage, Later, key_of
 from nacre.errors import ChannelError, ProviderError, Refused, SessionBusy
 from nacre.messages import Message, ToolCall
-from nacre.runtime.gateway.access import Manners
+from nacre.runtime.gateway.access import Access
 from nacre.runtime.gateway.delivery import Delivery
-from nacre.runtime.gateway.exchanges import Exchanges
 from nacre.runtime.gateway.gateway import BROKEN, NOTHING, TOO_FAST, Gateway, Room
 from nacre.runtime.gateway.inbox import KEYS, Inbox, id_of, name_of
+from nacre.runtime.gateway.rate_limit import LoopLimit
 from nacre.runtime.stats import Traffic
 from nacre.sessions import Sessions
 from tests.agent.scene import agent
@@ -56,8 +56,8 @@ class Odd(Parrot):
     ("said", "told"), [("nothing", NOTHING), ("bug", BROKEN), ("wordless", "I cannot answer now: ProviderError")]
 )
 def test_whatever_a_model_does_somebody_hears_of_it_once(root: Path, said: str, told: str) -> None:
-    manners = Manners(owners=["ann"])
-    assert served(root, [words(said)], enough=1, manners=manners, model=Odd()).sent == [("ann", told)]
+    access = Access(owners=["ann"])
+    assert served(root, [words(said)], enough=1, access=access, model=Odd()).sent == [("ann", told)]
     assert left_open(root) == []
 
 
@@ -98,7 +98,7 @@ def test_a_command_that_fails_is_said_once_and_where_the_disk_is_to_the_owner_al
     async def status(_: str, room: Room) -> str:
         raise Refused(f"{room.sessions.location} is no disk")
 
-    line = served(root, [words("/status")], enough=1, status=status, manners=Manners(owners=[owner]))
+    line = served(root, [words("/status")], enough=1, status=status, access=Access(owners=[owner]))
     assert line.sent == [("ann", f"I cannot answer now: {root} is no disk" if owner == "ann" else BROKEN)]
     assert left_open(root) == []
 
@@ -126,7 +126,7 @@ def test_a_channel_that_cannot_say_something_says_all_else(root: Path, per_minut
 
     async def run() -> None:
         with nacre.open(root) as sessions:
-            await serve(sessions, line, Manners(per_minute=per_minute), until_closed=True)
+            await serve(sessions, line, Access(per_minute=per_minute), until_closed=True)
 
     anyio.run(run)
     assert [who for who, _ in line.sent] == ["bob"]
@@ -179,7 +179,7 @@ def test_an_answer_that_a_server_fails_on_is_given_up_when_it_takes_others(root:
                 [line],
                 inbox=inbox,
                 room=lambda _: Room(sessions, kernel),
-                manners=lambda _: Manners(per_minute=10**6),
+                access=lambda _: Access(per_minute=10**6),
                 commands={},
                 backoff=AT_ONCE,
             )
@@ -231,7 +231,7 @@ def test_a_channel_counts_as_reached_when_an_answer_has_come_to_its_end_in_any_w
     async def run() -> None:
         with nacre.open(root) as sessions:
             inbox = Inbox(sessions)
-            delivery = Delivery({"line": Left([], enough=0)}, inbox, Traffic(), Exchanges(), backoff=AT_ONCE)
+            delivery = Delivery({"line": Left([], enough=0)}, inbox, Traffic(), LoopLimit(), backoff=AT_ONCE)
             await inbox.add(words("hi"))
             await delivery.tell(words("hi"), "re")
             assert (len(inbox), delivery.reaches("line")) == (0, True)
@@ -272,7 +272,7 @@ def test_who_is_absent_for_too_long_is_gone(root: Path) -> None:
         line = Empty([], enough=0)
         with nacre.open(root) as sessions:
             inbox = Inbox(sessions)
-            delivery = Delivery({"line": line}, inbox, Traffic(), Exchanges(), absence=0.01, backoff=AT_ONCE)
+            delivery = Delivery({"line": line}, inbox, Traffic(), LoopLimit(), absence=0.01, backoff=AT_ONCE)
             for text in ("hi", "ho"):
                 await inbox.add(words(text))
             await delivery.tell(words("hi"), "re")
@@ -300,7 +300,7 @@ def test_what_is_said_to_a_flood_is_tried_once(root: Path) -> None:
     async def run() -> Away:
         line = Away([words("hi"), words("ho")], enough=1)
         with nacre.open(root) as sessions:
-            await serve(sessions, line, Manners(per_minute=1), until_closed=True)
+            await serve(sessions, line, Access(per_minute=1), until_closed=True)
         return line
 
     assert anyio.run(run).tried == 1
@@ -342,7 +342,7 @@ def test_an_answer_waits_for_a_disk_that_is_full(root: Path) -> None:
 
 def test_a_flood_is_told_once_that_it_is_one(root: Path) -> None:
     flood = [words(str(number)) for number in range(200)]
-    line = served(root, [*flood, words("ho", "bob")], enough=3, manners=Manners(per_minute=1))
+    line = served(root, [*flood, words("ho", "bob")], enough=3, access=Access(per_minute=1))
     assert sorted(line.sent) == [("ann", TOO_FAST), ("ann", "re: 0"), ("bob", "re: ho")]
 
 
@@ -357,7 +357,7 @@ def test_a_clock_is_not_too_fast(root: Path) -> None:
 
     async def run() -> None:
         with nacre.open(root) as sessions:
-            await serve(sessions, line, Manners(per_minute=2))
+            await serve(sessions, line, Access(per_minute=2))
 
     anyio.run(run)
     assert sorted(text for _, text in line.sent) == [f"re: {number}" for number in range(9)]
@@ -365,7 +365,7 @@ def test_a_clock_is_not_too_fast(root: Path) -> None:
 
 def test_words_that_come_twice_are_answered_once_where_nothing_is_kept_too(root: Path) -> None:
     arriving = [words("hi"), words("hi"), words("ho")]
-    assert served(root, arriving, enough=2, manners=Manners(keeps=False)).sent == [("ann", "re: hi"), ("ann", "re: ho")]
+    assert served(root, arriving, enough=2, access=Access(keeps=False)).sent == [("ann", "re: hi"), ("ann", "re: ho")]
     assert left_open(root) == []
 
 
@@ -443,7 +443,7 @@ def test_what_a_command_led_to_is_kept_when_the_inbox_is_begun_anew(
     async def work(sessions: Sessions) -> None:
         inbox = Inbox(sessions, max_records=4)
         await inbox.add(words("/new"))
-        await inbox.led_to(words("/new"), "anew")
+        await inbox.set_result(words("/new"), "anew")
         for number in range(20):
             await inbox.add(words(str(number)))
 
@@ -485,7 +485,7 @@ def test_words_that_join_a_turn_are_answered_where_nobody_else_there_is(root: Pa
                 [line],
                 inbox=Inbox(sessions),
                 room=lambda _: Room(sessions, kernel),
-                manners=lambda _: Manners(),
+                access=lambda _: Access(),
                 commands={},
                 backoff=AT_ONCE,
             )

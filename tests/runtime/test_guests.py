@@ -12,7 +12,7 @@ from nacre.agent.ports import Scene
 from nacre.config import Settings
 from nacre.messages import Message, ToolCall
 from nacre.runtime import App
-from nacre.runtime.gateway.access import Guests, Manners
+from nacre.runtime.gateway.access import Access, Guests
 from nacre.testing.ollama_server import called, said
 from tests.runtime.test_assembly import answer, play
 
@@ -78,9 +78,9 @@ def test_a_sender_whose_name_is_escaped_is_known() -> None:
 
 
 def test_who_may_write_is_not_who_owns() -> None:
-    manners = Manners(allow=["ann", "bob"], owners=["ann"])
-    assert [manners.lets(name) for name in ("ann", "bob", "eve")] == [True, True, False]
-    assert [manners.is_owner(name) for name in ("ann", "bob", "eve")] == [True, False, False]
+    access = Access(allow=["ann", "bob"], owners=["ann"])
+    assert [access.lets(name) for name in ("ann", "bob", "eve")] == [True, True, False]
+    assert [access.is_owner(name) for name in ("ann", "bob", "eve")] == [True, False, False]
 
 
 def test_a_guest_gets_no_tools_that_reach_what_is_the_owners(home: Path) -> None:

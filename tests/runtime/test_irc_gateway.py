@@ -16,7 +16,7 @@ from nacre.agent.ports import Context, Emit, Reply
 from nacre.channels.irc_lines import Line
 from nacre.channels.reconnect import RetryPolicy
 from nacre.messages import Message
-from nacre.runtime.gateway.access import Manners
+from nacre.runtime.gateway.access import Access
 from nacre.runtime.gateway.gateway import Gateway, Room
 from nacre.runtime.gateway.inbox import Inbox
 from tests.agent.scene import agent
@@ -83,7 +83,7 @@ async def agent_on(server: Server, root: Path, nick: str, model: Chatty, **more:
                 [bot(server.port, root / nick, nick, channels=(HERE,), **more)],
                 inbox=Inbox(sessions),
                 room=lambda _: Room(sessions, kernel),
-                manners=lambda _: Manners(),
+                access=lambda _: Access(),
                 commands={"/help": help},
             )
             async with anyio.create_task_group() as tasks:

@@ -6,7 +6,7 @@ import pytest
 
 from nacre.channels.channel import InboundMessage
 from nacre.runtime.gateway.queue import Queue
-from nacre.runtime.gateway.rate_limit import Rates
+from nacre.runtime.gateway.rate_limit import RateLimit
 
 
 def words(text: str, sender: str = "ann") -> InboundMessage:
@@ -49,7 +49,7 @@ def test_words_that_come_while_others_are_answered_wait_too() -> None:
 def test_a_sender_may_write_so_often_in_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    rates = Rates()
+    rates = RateLimit()
     assert [rates.allow(words("x"), 2) for _ in range(3)] == [True, True, False]
     assert rates.allow(words("x", "bob"), 2)
     now[0] = 61.0
@@ -59,7 +59,7 @@ def test_a_sender_may_write_so_often_in_a_minute(monkeypatch: pytest.MonkeyPatch
 def test_senders_who_are_silent_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    rates = Rates()
+    rates = RateLimit()
     for number in range(100):
         rates.allow(words("x", str(number)), 2)
     now[0] = 61.0

@@ -15,7 +15,7 @@ from nacre.config import Settings
 from nacre.errors import LogDamaged, SessionBusy
 from nacre.runtime.agents import check_limits, check_workspaces
 from nacre.runtime.daemon import channels_of, serving
-from nacre.runtime.gateway.access import Manners, manners_of
+from nacre.runtime.gateway.access import Access, access_of
 from nacre.runtime.gateway.earlier_agent import Earlier
 from nacre.runtime.gateway.gateway import Gateway
 from tests.runtime.test_daemon import ask, play, words
@@ -105,7 +105,7 @@ def test_an_earlier_session_that_is_damaged_is_that_senders_trouble(
 
 def test_what_is_known_of_senders_does_not_grow_for_ever(home: Path) -> None:
     with nacre.open() as sessions:
-        earlier = Earlier(sessions, lambda _: Manners(), most=100)
+        earlier = Earlier(sessions, lambda _: Access(), most=100)
         for number in range(200):
             earlier(words(sender=str(number)), f"telegram::7::{number}")
         assert len(earlier) <= 100
@@ -131,8 +131,8 @@ def test_what_is_no_address_of_a_server_is_said(
 def test_a_nick_may_be_written_as_people_write_it(key: str) -> None:
     """A server tells nicks apart without regard to case, and so does the channel."""
     tables = {"irc": {key: ["Bob"]}, "den": {"kind": "irc", key: ["Bob"], "identify": "account"}}
-    manners = manners_of(Settings({"channels": {**tables, "wire": {key: ["Bob"]}}}, {}))
-    judged = {name: (manners(name).lets if key == "allow" else manners(name).is_owner) for name in (*tables, "wire")}
+    access = access_of(Settings({"channels": {**tables, "wire": {key: ["Bob"]}}}, {}))
+    judged = {name: (access(name).lets if key == "allow" else access(name).is_owner) for name in (*tables, "wire")}
     assert [name for name, judge in judged.items() if judge("bob")] == ["irc"]
     assert [name for name, judge in judged.items() if judge("Bob")] == ["den", "wire"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from nacre.channels.channel import InboundMessage
-from nacre.runtime.gateway.typing_indicator import Typing
+from nacre.runtime.gateway.delivery import TypingIndicators
 
 
 class Telling:
@@ -44,7 +44,7 @@ def words(chat: str) -> InboundMessage:
 def shown(channel: Telling, *, is_known: bool = True) -> list[str]:
     async def run() -> None:
         channels: Mapping[str, Any] = {"line": channel} if is_known else {}
-        typing = Typing(channels)
+        typing = TypingIndicators(channels)
         async with anyio.create_task_group() as tasks:
             with typing.show(tasks, words("a")):
                 await anyio.wait_all_tasks_blocked()
@@ -71,7 +71,7 @@ def test_a_channel_that_cannot_show_it_shows_nothing() -> None:
 
 def test_nothing_is_shown_without_somebody_to_run_it() -> None:
     channel = Telling()
-    with Typing({"line": channel}).show(None, words("a")):
+    with TypingIndicators({"line": channel}).show(None, words("a")):
         pass
     assert channel.seen == []
 
@@ -81,7 +81,7 @@ def test_it_ends_with_a_turn_that_fails() -> None:
 
     async def run() -> None:
         async with anyio.create_task_group() as tasks:
-            with suppress(ValueError), Typing({"line": channel}).show(tasks, words("a")):
+            with suppress(ValueError), TypingIndicators({"line": channel}).show(tasks, words("a")):
                 await anyio.wait_all_tasks_blocked()
                 int("not a number")
 

@@ -20,7 +20,7 @@ from nacre.agent.ports import Context, Emit, Reply
 from nacre.channels.channel import Accept, InboundMessage
 from nacre.errors import ChannelError, DurabilityUnknown, ProviderError
 from nacre.history.session_state import RULES
-from nacre.runtime.gateway.access import Manners
+from nacre.runtime.gateway.access import Access
 from nacre.runtime.gateway.gateway import Gateway, Room
 from nacre.runtime.gateway.inbox import Inbox
 from nacre.runtime.stats import Spread, Traffic, Work
@@ -248,7 +248,7 @@ def test_what_channels_bring_is_counted_and_one_that_is_away_is_down(root: Path)
             [line],
             inbox=Inbox(app.sessions),
             room=lambda _: Room(app.sessions, app.kernel),
-            manners=lambda _: Manners(allow=["ann"], per_minute=4),
+            access=lambda _: Access(allow=["ann"], per_minute=4),
             commands={},
         )
         parts = Parts(agents={"main": app}, gateways=[gateway], http=Traffic(), began=0)
@@ -294,7 +294,7 @@ def test_a_channel_that_does_not_take_answers_is_down_and_the_daemon_not_ready(r
             [line],
             inbox=Inbox(app.sessions),
             room=lambda _: Room(app.sessions, app.kernel),
-            manners=lambda _: Manners(),
+            access=lambda _: Access(),
             commands={},
         )
         check = health.Check(Parts(agents={"main": app}, gateways=[gateway], http=Traffic(), began=0))

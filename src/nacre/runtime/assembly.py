@@ -41,7 +41,7 @@ from nacre.runtime.file_copies import FileHistory
 from nacre.runtime.folder import Folder, open_folder, shell_word, sources
 from nacre.runtime.folder_config import apply
 from nacre.runtime.gateway.access import Guests
-from nacre.runtime.gateway.admission import Turnstile
+from nacre.runtime.gateway.queue import StepPacer
 from nacre.runtime.model_list import find_model, list_all
 from nacre.runtime.model_origin import last_model, local_model_before
 from nacre.runtime.models import make_named, provider_for
@@ -97,8 +97,8 @@ class App:
             mix=self._mix,
         )
         self.most = settings.number("agent.max_history_messages")
-        self.turnstile = Turnstile()
-        self.kernel = Kernel(sessions, self.agent_for, pace=self.turnstile.step)
+        self.pacer = StepPacer()
+        self.kernel = Kernel(sessions, self.agent_for, pace=self.pacer.step)
         self.children = Delegated(sessions, self._deliver)
         self.file_history = FileHistory(sessions, self.children.outermost)
         self.options = USUAL

@@ -29,7 +29,7 @@ from nacre.errors import (
     SessionNotFound,
 )
 from nacre.runtime.assembly import App
-from nacre.runtime.gateway.access import TAKEN, Manners, manners_of, tables_of
+from nacre.runtime.gateway.access import TAKEN, Access, access_of, channel_tables
 from nacre.runtime.gateway.earlier_agent import Earlier, kinds_of
 from nacre.runtime.gateway.gateway import Command, Gateway, Room
 from nacre.runtime.gateway.inbox import KEYS, Inbox
@@ -60,16 +60,16 @@ async def serving(app: App) -> AsyncIterator[Gateway]:
     async with AsyncExitStack() as stack:
         stack.enter_context(_alone(app.sessions))
         rooms = await _rooms(app, stack)
-        manners = manners_of(app.settings)
+        access = access_of(app.settings)
         gateway = Gateway(
-            _channels(app, stack, manners),
+            _channels(app, stack, access),
             inbox=Inbox(app.sessions),
-            room=lambda channel: rooms[manners(channel).keeps],
-            manners=manners,
+            room=lambda channel: rooms[access(channel).keeps],
+            access=access,
             commands=_commands(app),
-            earlier=Earlier(app.sessions, manners, kinds_of(tables_of(app.settings))),
+            earlier=Earlier(app.sessions, access, kinds_of(channel_tables(app.settings))),
             turns=app.settings.number("agent.max_turns"),
-            turnstile=app.turnstile,
+            pacer=app.pacer,
         )
         yield gateway
 
@@ -105,28 +105,28 @@ async def _rooms(app: App, stack: AsyncExitStack) -> Mapping[bool, Room]:
 # ---- channels
 
 
-def _channels(app: App, stack: AsyncExitStack, manners: Callable[[str], Manners]) -> list[Channel]:
+def _channels(app: App, stack: AsyncExitStack, access: Callable[[str], Access]) -> list[Channel]:
     folder = Path(app.sessions.location) / FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = channels_of(app.settings, folder, manners)
+    found = channels_of(app.settings, folder, access)
     for channel in found:
         stack.push_async_callback(channel.close)
     return found
 
 
-def channels_of(settings: Settings, folder: Path, manners: Callable[[str], Manners] | None = None) -> list[Channel]:
+def channels_of(settings: Settings, folder: Path, access: Callable[[str], Access] | None = None) -> list[Channel]:
     """The channels of an agent, which keep their state in a folder; raises ConfigError for one that cannot be made."""
-    makers = channels_by_name(settings, folder, manners or manners_of(settings))
+    makers = channels_by_name(settings, folder, access or access_of(settings))
     found = [make() for make in makers.values()]
     schedule = schedule_of(settings, folder, list(makers), forward=_Forward(found))
     return [*found, schedule] if schedule is not None else found
 
 
 def channels_by_name(
-    settings: Settings, folder: Path, manners: Callable[[str], Manners]
+    settings: Settings, folder: Path, access: Callable[[str], Access]
 ) -> Mapping[str, Callable[[], Channel]]:
     """What makes each channel; it raises ConfigError if that cannot be made."""
-    return {name: partial(_made, name, table, folder, manners) for name, table in tables_of(settings).items()}
+    return {name: partial(_made, name, table, folder, access) for name, table in channel_tables(settings).items()}
 
 
 def schedule_of(
@@ -145,35 +145,35 @@ def schedule_of(
     return Schedule(schedules, state=folder / "schedule.json", forward=forward)
 
 
-def _made(name: str, table: Mapping[str, Any], folder: Path, manners: Callable[[str], Manners]) -> Channel:
+def _made(name: str, table: Mapping[str, Any], folder: Path, access: Callable[[str], Access]) -> Channel:
     """A channel from its table, without what is not for itself; several of one kind have different names."""
     if not is_name(name) or name in TAKEN:
         named = f"lower-case letters, digits and dashes, and not {', '.join(TAKEN)}"
         raise ConfigError(f"[channels.{name}]: the name of a channel has {named}")
     kind = table.get("kind", name)
-    own = {key: value for key, value in table.items() if key not in {*Manners.__struct_encode_fields__, "kind"}}
+    own = {key: value for key, value in table.items() if key not in {*Access.__struct_encode_fields__, "kind"}}
     state = folder / f"{name}.json"
     if kind in _OWN:
-        return _own(kind, name, own, state, manners)
+        return _own(kind, name, own, state, access)
     for point in importlib.metadata.entry_points(group=GROUP, name=str(kind)):
         brought: Channel = point.load()(own, name=name, state=state)
         return brought
     raise ConfigError(f"[channels.{name}]: there is no such channel; there are {', '.join(_OWN)}")
 
 
-def _own(kind: str, name: str, table: Mapping[str, Any], state: Path, manners: Callable[[str], Manners]) -> Channel:
+def _own(kind: str, name: str, table: Mapping[str, Any], state: Path, access: Callable[[str], Access]) -> Channel:
     section = f"channels.{name}"
     match kind:
         case "irc":
             from nacre.channels import irc  # noqa: PLC0415 - each only where it is configured
 
-            named = manners(name).named
+            named = access(name).named
             return irc.Irc(parse_settings(irc.Config, table, section=section), name=name, state=state, named=named)
         case "matrix":
             from nacre.channels import matrix  # noqa: PLC0415
 
             config = parse_settings(matrix.Config, table, section=section)
-            return matrix.Matrix(config, name=name, state=state, welcome=manners(name).lets)
+            return matrix.Matrix(config, name=name, state=state, welcome=access(name).lets)
         case _:
             from nacre.channels import telegram  # noqa: PLC0415
 

@@ -182,11 +182,11 @@ def _folder(name: str, place: str, hint: str) -> Check:
 
 async def _channels(settings: Settings, root: Path) -> list[Check]:
     from nacre.runtime.daemon import FOLDER, channels_by_name, schedule_of  # noqa: PLC0415 - the same
-    from nacre.runtime.gateway.access import manners_of  # noqa: PLC0415 - optional
+    from nacre.runtime.gateway.access import access_of  # noqa: PLC0415 - optional
 
     folder = root / FOLDER
     try:
-        makers = channels_by_name(settings, folder, manners_of(settings))
+        makers = channels_by_name(settings, folder, access_of(settings))
     except ConfigError as error:
         return [Check("channels", "fail", str(error), "see docs/channels.md")]
     found = []

@@ -19,7 +19,7 @@ _ALL = "*"
 _PARTS = 5
 
 
-class Manners(Struct, frozen=True, kw_only=True, rename={"keeps": "session_persistence"}):
+class Access(Struct, frozen=True, kw_only=True, rename={"keeps": "session_persistence"}):
     """Who may write in a channel, how often, whose session it is, whether anything is kept, and whose agent it is."""
 
     allow: Sequence[str] = (_ALL,)
@@ -44,36 +44,31 @@ class Manners(Struct, frozen=True, kw_only=True, rename={"keeps": "session_persi
         return _ALL in owners or sender in owners
 
 
-def tables_of(settings: Settings) -> Mapping[str, dict[str, Any]]:
+def channel_tables(settings: Settings) -> Mapping[str, dict[str, Any]]:
     """The tables of channels; what else is in their section is about all of them."""
     return {name: table for name, table in settings.table("channels").items() if isinstance(table, dict)}
 
 
-def manners_of(settings: Settings) -> Callable[[str], Manners]:
+def access_of(settings: Settings) -> Callable[[str], Access]:
     """How each channel is served; what the configuration says of keeping holds unless the channel's table says else."""
     kept = "session_persistence"
     usual = settings.flag(f"channels.{kept}")
-    found: dict[str, Manners] = {}
-    for name, table in tables_of(settings).items():
-        own = {key: value for key, value in table.items() if key in Manners.__struct_encode_fields__}
+    found: dict[str, Access] = {}
+    for name, table in channel_tables(settings).items():
+        own = {key: value for key, value in table.items() if key in Access.__struct_encode_fields__}
         try:
-            made = msgspec.convert({kept: usual, **own}, Manners)
+            made = msgspec.convert({kept: usual, **own}, Access)
         except msgspec.ValidationError as error:
             raise ConfigError(f"[channels.{name}] cannot be used: {error}") from error
         has_nicks = table.get("kind", name) == "irc" and table.get("identify", "nick") == "nick"
-        found[name] = _folded(made) if has_nicks else made
-    return lambda channel: found.get(channel) or Manners(keeps=usual)
+        if has_nicks:
+            from nacre.channels.irc_lines import fold  # noqa: PLC0415 - each channel only where it is configured
 
-
-def _folded(manners: Manners) -> Manners:
-    """The same, with nicks as they are in keys and the channel gives them: in lower case."""
-    from nacre.channels.irc_lines import fold  # noqa: PLC0415 - each channel only where it is configured
-
-    def folded(nicks: Sequence[str]) -> list[str]:
-        return [fold(nick, "ascii") for nick in nicks]
-
-    owners = manners.owners if manners.owners is None else folded(manners.owners)
-    return msgspec.structs.replace(manners, allow=folded(manners.allow), owners=owners)
+            # In keys, and as the channel gives them, nicks are in lower case.
+            allow, owners = ([fold(nick, "ascii") for nick in nicks or ()] for nicks in (made.allow, made.owners))
+            made = msgspec.structs.replace(made, allow=allow, owners=None if made.owners is None else owners)
+        found[name] = made
+    return lambda channel: found.get(channel) or Access(keeps=usual)
 
 
 class Guests:
@@ -92,8 +87,8 @@ class Guests:
         *,
         is_owners: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        manners = manners_of(settings)
-        self._manners = {name: manners(name) for name in tables_of(settings)}
+        access = access_of(settings)
+        self._access = {name: access(name) for name in channel_tables(settings)}
         self._aliases = aliases
         self._is_owners = is_owners
 
@@ -108,12 +103,12 @@ class Guests:
         channel, sender = parts[0], parts[-1]
         if account := account_of(key):
             return not self._is_owners(account)
-        if len(parts) == _PARTS and channel in self._manners and sender:
-            return not self._manners[channel].is_owner(_unescaped(sender))
-        for name, manners in self._manners.items():
+        if len(parts) == _PARTS and channel in self._access and sender:
+            return not self._access[channel].is_owner(sender.replace("%3A", ":").replace("%25", "%"))
+        for name, access in self._access.items():
             # The later ones are how earlier agents named their sessions, in which the sender cannot be told.
             if key.startswith((f"{name}:", f"{name}_", f"agent:main:{name}:")):
-                return not _are_all_owners(manners)
+                return not (access.allow and all(map(access.is_owner, access.allow)))
         return len(parts) == _PARTS and is_name(channel) and channel not in TAKEN
 
 
@@ -130,11 +125,3 @@ def account_of(key: str) -> str:
 def is_of_sender(key: str) -> bool:
     """Tell whether a key has the parts that those of senders and chats have; some of earlier agents have as many."""
     return len(key.split(":")) == _PARTS and not key.startswith("agent:")
-
-
-def _are_all_owners(manners: Manners) -> bool:
-    return bool(manners.allow) and all(map(manners.is_owner, manners.allow))
-
-
-def _unescaped(part: str) -> str:
-    return part.replace("%3A", ":").replace("%25", "%")

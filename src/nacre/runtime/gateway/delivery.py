@@ -1,20 +1,21 @@
-"""Delivery: answers on their way back, each in its turn, again and again while a channel is away."""
+"""Delivery: sends answers in order, again and again while a channel is away, and shows that one is being written."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Literal, TypeVar
 
 import anyio
+from anyio.abc import TaskGroup
 
 from nacre.backoff import USUAL, Backoff
-from nacre.channels.channel import Absent, Channel, Doubtful, Gone, InboundMessage, Later, again
+from nacre.channels.channel import Absent, Channel, Doubtful, Gone, InboundMessage, Later, Typist, again
 from nacre.errors import ChannelError, NacreError, StoreError, describe_error
-from nacre.runtime.gateway.exchanges import Exchanges
 from nacre.runtime.gateway.inbox import Inbox, id_of
+from nacre.runtime.gateway.rate_limit import LoopLimit
 from nacre.runtime.stats import Traffic
 
 logger = logging.getLogger(__name__)
@@ -23,9 +24,9 @@ T = TypeVar("T")
 
 CLOCK = "schedule"
 """The channel that is a clock."""
-_MOST_BUGS, _MOST_DOUBTS = 5, 3
+_MAX_BUGS, _MAX_DOUBTS = 5, 3
 _ABSENCE = 60.0
-_REMEMBERED = 10_000
+_MAX_ABSENT = 10_000
 
 Outcome = Literal["over", "again", "later"]
 """What an attempt led to: the end of it, another attempt before all others, or one when others had their turn."""
@@ -39,14 +40,13 @@ class Delivery:
         channels: Mapping[str, Channel],
         inbox: Inbox,
         traffic: Traffic,
-        exchanges: Exchanges,
+        loops: LoopLimit,
         *,
         absence: float = _ABSENCE,
         backoff: Backoff = USUAL,
     ) -> None:
-        self._absence = absence
-        self._backoff = backoff
-        self._channels, self._inbox, self._traffic, self._exchanges = channels, inbox, traffic, exchanges
+        self._absence, self._backoff = absence, backoff
+        self._channels, self._inbox, self._traffic, self._loops = channels, inbox, traffic, loops
         self._sending: dict[tuple[str, str], anyio.Lock] = {}
         self._away: set[str] = set()
         self._absent: dict[tuple[str, str], float] = {}
@@ -71,46 +71,59 @@ class Delivery:
             await self._channels[arrived.channel].send(arrived, text, id=f"{id_of(arrived)}.slow")
         except ChannelError as error:
             logger.info(
-                "a notice could not be sent",
-                extra={"channel": arrived.channel, "error": describe_error(error)},
+                "a notice could not be sent", extra={"channel": arrived.channel, "error": describe_error(error)}
             )
         except Exception:
             logger.exception("a notice could not be sent", extra={"channel": arrived.channel})
 
     async def _send(self, arrived: InboundMessage, answer: str) -> None:
-        """Send an answer until it is taken; one that its server fails on again and again lets others go first.
+        """Send an answer until it is accepted; if its server fails on it again and again, others go first.
 
         A recipient who cannot be reached now keeps only the answers of the same chat waiting.
         """
-        text, case = "", _Case(self._backoff)
+        text, attempts, is_exact = "", _Attempts(self._backoff), self._is_exact(arrived)
         while True:
             async with self._in_turn(arrived.channel, arrived.chat):
                 outcome: Outcome = "later"
                 while outcome == "later":
-                    async with self._alone(arrived):
-                        text = text or await self._marked(arrived, answer)
-                        outcome = await self._tried(arrived, text, case)
-                        while outcome == "again" and case.doubts < _MOST_DOUBTS:
-                            await case.pause()
-                            outcome = await self._tried(arrived, text, case)
+                    async with AsyncExitStack() as alone:
+                        if not is_exact:
+                            # Where a repeat is seen one answer is sent at a time, so that a crash repeats only one.
+                            await alone.enter_async_context(self._in_turn(arrived.channel, ""))
+                        text = text or await self._mark_repeat(arrived, answer)
+                        outcome = await self._try(arrived, text, attempts)
+                        while outcome == "again" and attempts.doubts < _MAX_DOUBTS:
+                            await attempts.pause()
+                            outcome = await self._try(arrived, text, attempts)
                     if outcome == "later":
-                        await case.pause()
+                        await attempts.pause()
             if outcome == "over":
                 return
-            await case.pause()
+            await attempts.pause()
 
-    async def _tried(self, arrived: InboundMessage, text: str, case: _Case) -> Outcome:
-        """Send an answer, and close its words unless it is to be tried again."""
-        channel = arrived.channel
+    async def _mark_repeat(self, arrived: InboundMessage, answer: str) -> str:
+        """The text to send: where a repeat would be seen, one that an earlier run began to send says so."""
+        if self._is_exact(arrived):
+            return answer
+        is_repeat = await retry(lambda: self._inbox.sending(arrived), StoreError, backoff=self._backoff)
+        return again(answer) if is_repeat else answer
+
+    async def _try(self, arrived: InboundMessage, text: str, attempts: _Attempts) -> Outcome:
+        """Send an answer, and close its message unless it is to be tried again."""
+        channel, where = arrived.channel, (arrived.channel, arrived.chat)
         try:
             await self._channels[channel].send(arrived, text, id=f"{id_of(arrived)}.answer")
             self._traffic.answered[channel] += 1
-            self._exchanges.answer(arrived)
-            self._absent.pop((channel, arrived.chat), None)
+            self._loops.count_answer(arrived)
+            self._absent.pop(where, None)
         except Later as error:
-            if not (isinstance(error, Absent) and self._is_gone(arrived)):
+            if len(self._absent) > _MAX_ABSENT:
+                del self._absent[next(iter(self._absent))]
+            # One who has been absent for too long is gone, whatever waits for them.
+            now, is_absent = time.monotonic(), isinstance(error, Absent)
+            if not (is_absent and now - self._absent.setdefault(where, now) > self._absence):
                 logger.info("an answer has to wait for its recipient", extra={"channel": channel})
-                case.least = error.wait
+                attempts.min_wait = error.wait
                 return "later"
             logger.warning("an answer cannot be delivered: its recipient is gone", extra={"channel": channel})
         except Gone:
@@ -120,36 +133,22 @@ class Delivery:
                 "an answer could not be sent; retrying", extra={"channel": channel, "error": describe_error(error)}
             )
             self._away.add(channel)
-            if not (isinstance(error, Doubtful) and case.is_hopeless(self._taken(channel))):
+            # How many it took is not known of a clock, whose answers go over other channels or nowhere.
+            taken = self._traffic.answered[channel] if channel != CLOCK else 0
+            if not (isinstance(error, Doubtful) and attempts.is_hopeless(taken)):
                 return "again"
             logger.warning(
                 "an answer was given up: the server accepts others but not this one", extra={"channel": channel}
             )
         except Exception:
-            # A bug of the channel: it may be one with these words alone, which must not come with every start.
+            # A bug of the channel: it may be one with this text alone, which must not come with every start.
             logger.exception("an answer could not be sent", extra={"channel": channel})
-            case.bugs += 1
-            if case.bugs < _MOST_BUGS:
+            attempts.bugs += 1
+            if attempts.bugs < _MAX_BUGS:
                 return "again"
         self._away.discard(channel)
         await self._close(arrived)
         return "over"
-
-    def _is_gone(self, arrived: InboundMessage) -> bool:
-        """Note that a recipient is not there; True if that has been so for too long, whatever waits for them."""
-        now, where = time.monotonic(), (arrived.channel, arrived.chat)
-        if len(self._absent) > _REMEMBERED:
-            del self._absent[next(iter(self._absent))]
-        return now - self._absent.setdefault(where, now) > self._absence
-
-    @asynccontextmanager
-    async def _alone(self, arrived: InboundMessage) -> AsyncIterator[None]:
-        """Send one answer at a time where a repeat is seen, so that a crash makes only one."""
-        if self._is_exact(arrived):
-            yield
-            return
-        async with self._in_turn(arrived.channel, ""):
-            yield
 
     @asynccontextmanager
     async def _in_turn(self, channel: str, chat: str) -> AsyncIterator[None]:
@@ -163,15 +162,8 @@ class Delivery:
             if not lock.locked():
                 self._sending.pop(where, None)
 
-    async def _marked(self, arrived: InboundMessage, text: str) -> str:
-        """An answer as it is sent: where a repeat would be seen, one that an earlier run began to send says so."""
-        if self._is_exact(arrived):
-            return text
-        is_repeat = await patiently(lambda: self._inbox.sending(arrived), StoreError, backoff=self._backoff)
-        return again(text) if is_repeat else text
-
     async def _close(self, arrived: InboundMessage) -> None:
-        """Close words; durably before anything else is sent where a repeat would be seen."""
+        """Close a message; durably before anything else is sent where a repeat would be seen."""
         closed = self._inbox.done(arrived)
         if closed is not None and not self._is_exact(arrived):
             # Once it is sent nothing comes between: a shutdown here would have it sent again.
@@ -182,33 +174,29 @@ class Delivery:
         channel = self._channels.get(arrived.channel)
         return channel is not None and channel.is_exact
 
-    def _taken(self, channel: str) -> int:
-        """How many answers a channel took so far; nobody knows for a clock, whose answers go over others or nowhere."""
-        return self._traffic.answered[channel] if channel != CLOCK else 0
 
-
-class _Case:
-    """What befell one answer so far."""
+class _Attempts:
+    """The attempts to send one answer."""
 
     def __init__(self, backoff: Backoff) -> None:
         self.bugs = self.doubts = 0
-        self.least = 0.0
+        self.min_wait = 0.0
         self._waits = backoff.waits()
         self._taken = self._passed_over = 0
 
     def is_hopeless(self, taken: int) -> bool:
-        """Note that nobody knows whether it was sent; True if others were `taken` before several such failures."""
+        """Count an attempt of unknown outcome; True if others were `taken` before several such failures."""
         self._passed_over += self.doubts > 0 and taken > self._taken
         self.doubts, self._taken = self.doubts + 1, taken
-        return self._passed_over >= _MOST_DOUBTS
+        return self._passed_over >= _MAX_DOUBTS
 
     async def pause(self) -> None:
         """Wait before the next attempt, each time longer, and as long as its server asks."""
-        await anyio.sleep(max(next(self._waits), self.least))
-        self.least = 0.0
+        await anyio.sleep(max(next(self._waits), self.min_wait))
+        self.min_wait = 0.0
 
 
-async def patiently(act: Callable[[], Awaitable[T]], trouble: type[NacreError], *, backoff: Backoff) -> T:
+async def retry(act: Callable[[], Awaitable[T]], trouble: type[NacreError], *, backoff: Backoff) -> T:
     """Do something, again and again while there is trouble that passes."""
     waits = backoff.waits()
     while True:
@@ -217,3 +205,41 @@ async def patiently(act: Callable[[], Awaitable[T]], trouble: type[NacreError], 
         except trouble as error:
             logger.warning("an operation has to wait; retrying", extra={"error": describe_error(error)})
             await anyio.sleep(next(waits))
+
+
+class TypingIndicators:
+    """Show that an answer is being written: one indicator per chat, however many turns run for it."""
+
+    def __init__(self, channels: Mapping[str, Channel]) -> None:
+        self._channels = channels
+        self._shown: dict[tuple[str, ...], tuple[int, anyio.CancelScope]] = {}
+
+    @contextmanager
+    def show(self, tasks: TaskGroup | None, arrived: InboundMessage) -> Iterator[None]:
+        """Show it during the block, where the channel can; nothing waits for it, and its failures are ignored."""
+        channel = self._channels.get(arrived.channel)
+        if tasks is None or not isinstance(channel, Typist):
+            yield
+            return
+        where = (arrived.channel, arrived.account, arrived.chat, arrived.thread)
+        count, scope = self._shown.get(where) or (0, anyio.CancelScope())
+        self._shown[where] = count + 1, scope
+
+        async def run() -> None:
+            with scope:
+                try:
+                    await channel.show_typing(arrived)
+                except Exception:
+                    # A channel of another package may raise anything; the answer is what matters.
+                    logger.debug("a typing indicator failed", exc_info=True, extra={"channel": arrived.channel})
+
+        if not count:
+            tasks.start_soon(run)
+        try:
+            yield
+        finally:
+            count, scope = self._shown.pop(where)
+            if count > 1:
+                self._shown[where] = count - 1, scope
+            else:
+                scope.cancel()

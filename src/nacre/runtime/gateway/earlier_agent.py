@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nacre.channels.channel import InboundMessage
 from nacre.errors import InvalidKey, StoreError
-from nacre.runtime.gateway.access import Manners, is_of_sender
+from nacre.runtime.gateway.access import Access, is_of_sender
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -51,17 +51,17 @@ class Earlier:
     def __init__(
         self,
         sessions: Sessions,
-        manners: Callable[[str], Manners],
+        access: Callable[[str], Access],
         kinds: Mapping[str, str] | None = None,
         *,
         most: int = _MOST_KNOWN,
     ) -> None:
-        self._sessions, self._manners, self._kinds, self._most = sessions, manners, kinds or {}, most
+        self._sessions, self._access, self._kinds, self._most = sessions, access, kinds or {}, most
         self._known: dict[str, str | None] = {}
 
     def __call__(self, arrived: InboundMessage, own: str) -> str | None:
         """The key of the earlier session; None if there is none that is certainly this sender's."""
-        if not self._manners(arrived.channel).keeps:
+        if not self._access(arrived.channel).keeps:
             return None
         if own in self._known:
             return self._known[own]
@@ -101,7 +101,7 @@ class Earlier:
 
     def _is_one_persons(self, arrived: InboundMessage, own: str, name: Name) -> bool:
         """Tell whether what is continued is one person's here too; an agent's main session is its only user's."""
-        if name.text in _MAIN and list(self._manners(arrived.channel).allow) != [arrived.sender]:
+        if name.text in _MAIN and list(self._access(arrived.channel).allow) != [arrived.sender]:
             return False
         is_of_chat = own.endswith(":")
         return arrived.chat == arrived.sender or not is_of_chat
@@ -141,7 +141,7 @@ class Earlier:
 
     def _is_named(self, name: Name, arrived: InboundMessage, kind: str) -> bool:
         """Tell whether the configuration names the sender, and nobody else who would have had that name."""
-        named = set(self._manners(arrived.channel).named)
+        named = set(self._access(arrived.channel).named)
         return arrived.sender in named and not any(
             name.text in {other.text for other in names(_as(arrived, sender), kind)}
             for sender in named - {arrived.sender, "*"}

@@ -30,14 +30,11 @@ from nacre.errors import (
 from nacre.history.message_text import text_of
 from nacre.history.replies import ids_answered, ids_waiting, place_of_id
 from nacre.messages import Message
-from nacre.runtime.gateway.access import Manners
-from nacre.runtime.gateway.admission import Turnstile
-from nacre.runtime.gateway.delivery import CLOCK, Delivery, patiently
-from nacre.runtime.gateway.exchanges import Exchanges
+from nacre.runtime.gateway.access import Access
+from nacre.runtime.gateway.delivery import CLOCK, Delivery, TypingIndicators, retry
 from nacre.runtime.gateway.inbox import Inbox, id_of
-from nacre.runtime.gateway.queue import Queue
-from nacre.runtime.gateway.rate_limit import Rates
-from nacre.runtime.gateway.typing_indicator import Typing
+from nacre.runtime.gateway.queue import Queue, StepPacer
+from nacre.runtime.gateway.rate_limit import LoopLimit, RateLimit
 from nacre.runtime.stats import Refusal, Traffic
 from nacre.sessions import Sessions
 
@@ -79,34 +76,28 @@ class Gateway:
         *,
         inbox: Inbox,
         room: Callable[[str], Room],
-        manners: Callable[[str], Manners],
+        access: Callable[[str], Access],
         commands: Mapping[str, Command],
         earlier: Callable[[InboundMessage, str], str | None] = lambda *_: None,
         turns: int = 32,
-        turnstile: Turnstile | None = None,
-        exchanges: Exchanges | None = None,
+        pacer: StepPacer | None = None,
+        loops: LoopLimit | None = None,
         forgetting: float = _FORGETTING,
         backoff: Backoff = USUAL,
     ) -> None:
         self._channels = {channel.name: channel for channel in channels}
-        self._inbox = inbox
-        self._room = room
-        self._manners = manners
-        self._commands = commands
-        self._earlier = earlier
-        self._rates, self._refusals = Rates(), Rates()
-        self._queue = Queue()
-        self._idle = turns
-        self._forgetting = forgetting
-        self._backoff = backoff
-        self._turnstile = turnstile or Turnstile()
+        self._inbox, self._room, self._access = inbox, room, access
+        self._commands, self._earlier = commands, earlier
+        self._forgetting, self._backoff = forgetting, backoff
+        self._rates, self._refusals = RateLimit(), RateLimit()
+        self._queue, self._pacer, self._idle = Queue(), pacer or StepPacer(), turns
         self._tasks: TaskGroup | None = None
         self._over = anyio.Event()
         self._running: set[str] = set()
         self.traffic = Traffic()
-        self._exchanges = exchanges or Exchanges()
-        self._delivery = Delivery(self._channels, inbox, self.traffic, self._exchanges, backoff=backoff)
-        self._typing = Typing(self._channels)
+        self._loops = loops or LoopLimit()
+        self._delivery = Delivery(self._channels, inbox, self.traffic, self._loops, backoff=backoff)
+        self._typing = TypingIndicators(self._channels)
 
     async def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
         """Answer what an earlier run left open, and then serve until it is to end, and what is begun has ended."""
@@ -154,7 +145,7 @@ class Gateway:
             await anyio.sleep(next(waits))
 
     async def _forget(self) -> None:
-        """Erase the copies of answered messages now and then: their sessions have them, or were erased."""
+        """Erase the copies of answered messages from time to time: their sessions have them, or were erased."""
         while True:
             await anyio.sleep(self._forgetting)
             with anyio.CancelScope(shield=True):
@@ -163,36 +154,40 @@ class Gateway:
     async def accept(self, arrived: InboundMessage) -> None:
         """Accept a message; it is durable when this returns, unless it is rejected."""
         if self._over.is_set():
-            # They are not acknowledged, so that they come again.
+            # It is not acknowledged, so that it comes again.
             await anyio.sleep_forever()
-        manners = self._manners(arrived.channel)
-        if not manners.lets(arrived.sender) and arrived.channel != CLOCK:
-            logger.info("a message of a user who is not allowed was ignored", extra={"channel": arrived.channel})
-            self.traffic.refused[arrived.channel, "stranger"] += 1
+        channel, access, is_clock = arrived.channel, self._access(arrived.channel), arrived.channel == CLOCK
+        if not is_clock and not access.lets(arrived.sender):
+            logger.info("a message of a user who is not allowed was ignored", extra={"channel": channel})
+            self.traffic.refused[channel, "stranger"] += 1
             return
-        if arrived.channel != CLOCK and not self._rates.allow(arrived, manners.per_minute):
-            self._refuse(arrived, "rate", TOO_FAST)
-        elif arrived.channel != CLOCK and not self._exchanges.allow(arrived):
-            self._refuse(arrived, "loop", NO_PAUSE)
+
+        # Too many, too fast, or two programs that answer each other: refused, and said so.
+        refusal: tuple[Refusal, str] | None = None
+        if not is_clock and not self._rates.allow(arrived, access.per_minute):
+            refusal = "rate", TOO_FAST
+        elif not is_clock and not self._loops.allow(arrived):
+            refusal = "loop", NO_PAUSE
         elif self._queue.length(self._key(arrived)) >= _MAX_WAITING:
-            self._refuse(arrived, "full", TOO_MUCH)
-        elif await self._kept(arrived) if manners.keeps else self._inbox.is_new(arrived):
-            self.traffic.accepted[arrived.channel] += 1
+            refusal = "full", TOO_MUCH
+        if refusal is not None:
+            why, text = refusal
+            self.traffic.refused[channel, why] += 1
+            # A flood gets one such notice a minute; more would be a flood of our own.
+            if why == "full" or self._refusals.allow(arrived, 1):
+                self._start(self._delivery.remark, arrived, text)
+            return
+
+        if access.keeps:
+            begun = time.monotonic()
+            with self._pacer.first():
+                is_new = await self._inbox.add(arrived)
+            self.traffic.durable.add(time.monotonic() - begun)
+        else:
+            is_new = self._inbox.is_new(arrived)
+        if is_new:
+            self.traffic.accepted[channel] += 1
             self._begin(arrived)
-
-    async def _kept(self, arrived: InboundMessage) -> bool:
-        """Make words durable; False if they came before."""
-        begun = time.monotonic()
-        with self._turnstile.first():
-            is_new = await self._inbox.add(arrived)
-        self.traffic.durable.add(time.monotonic() - begun)
-        return is_new
-
-    def _refuse(self, arrived: InboundMessage, why: Refusal, text: str) -> None:
-        self.traffic.refused[arrived.channel, why] += 1
-        if why == "full" or self._refusals.allow(arrived, 1):
-            # A flood is told once a minute that it is one; more would be a flood of our own.
-            self._start(self._delivery.remark, arrived, text)
 
     def _begin(self, arrived: InboundMessage) -> None:
         """Have a message answered: at once if it can join a turn that runs, else when it is its turn."""
@@ -228,7 +223,7 @@ class Gateway:
         await self._delivery.tell(arrived, await self._answer(key, arrived))
 
     def _key(self, arrived: InboundMessage) -> str:
-        own = key_of(arrived, per=self._manners(arrived.channel).per)
+        own = key_of(arrived, per=self._access(arrived.channel).per)
         return self._earlier(arrived, own) or own
 
     def _command(self, arrived: InboundMessage) -> Command | None:
@@ -239,7 +234,12 @@ class Gateway:
         room, command = self._room(arrived.channel), self._command(arrived)
         try:
             if command is not None:
-                return await self._obey(arrived, lambda: command(key, room))
+                text = self._inbox.result(arrived)
+                if text is None:
+                    # Once its result is noted, it is not carried out again after a restart.
+                    text = await retry(lambda: command(key, room), SessionBusy, backoff=self._backoff)
+                    await self._inbox.set_result(arrived, text)
+                return text
             inbound = UserMessage(key=key, content=arrived.text, id=id_of(arrived), sender=arrived.sender)
             with self._typing.show(self._tasks, arrived):
                 reply = await self._deliver(room.kernel, inbound, is_queued=is_queued)
@@ -254,22 +254,17 @@ class Gateway:
             return TOO_MUCH
         except NacreError as error:
             logger.warning("a turn failed", extra={"session": key, "error": describe_error(error)})
-            is_owner = self._manners(arrived.channel).is_owner(arrived.sender)
             self.traffic.failed[arrived.channel] += 1
-            return _reason(error, is_owner=is_owner)
+            if self._access(arrived.channel).is_owner(arrived.sender) or isinstance(error, InvalidKey | InvalidMessage):
+                first, *_ = str(error).splitlines() or [type(error).__name__]
+                return f"I cannot answer now: {first}"
+            # Anyone else learns nothing of the model's server, nor of the disk.
+            return SILENT if isinstance(error, ProviderError) else BROKEN
         except Exception:
             # A bug with one message must not end the service of all others, nor come again with every start.
             logger.exception("a message could not be answered", extra={"channel": arrived.channel})
             self.traffic.failed[arrived.channel] += 1
             return BROKEN
-
-    async def _obey(self, arrived: InboundMessage, command: Callable[[], Awaitable[str]]) -> str:
-        """What a command led to; once that is noted, it is not carried out again after a restart."""
-        text = self._inbox.result(arrived)
-        if text is None:
-            text = await patiently(command, SessionBusy, backoff=self._backoff)
-            await self._inbox.led_to(arrived, text)
-        return text
 
     async def _deliver(self, kernel: Kernel, inbound: UserMessage, *, is_queued: bool) -> Message | None:
         """The reply to a message; None if it joined the turn of a message from the queue, which gets the reply.
@@ -278,7 +273,7 @@ class Gateway:
         such as on the web, it is delivered again until that turn has its reply.
         """
         while True:
-            reply = await patiently(partial(kernel.deliver, inbound), SessionBusy, backoff=self._backoff)
+            reply = await retry(partial(kernel.deliver, inbound), SessionBusy, backoff=self._backoff)
             if reply is not None or (not is_queued and self._queue.is_taken(inbound.key)):
                 return reply
 
@@ -294,11 +289,3 @@ class Gateway:
 
 def _first_word(arrived: InboundMessage) -> str:
     return arrived.text.split(maxsplit=1)[0].lower() if arrived.text.strip() else ""
-
-
-def _reason(error: NacreError, *, is_owner: bool) -> str:
-    """Why there is no answer; whose agent it is not learns nothing of its model's server, nor of its disk."""
-    if is_owner or isinstance(error, InvalidKey | InvalidMessage):
-        first, *_ = str(error).splitlines() or [type(error).__name__]
-        return f"I cannot answer now: {first}"
-    return SILENT if isinstance(error, ProviderError) else BROKEN

@@ -20,7 +20,6 @@ from nacre.sessions import Sessions
 logger = logging.getLogger(__name__)
 
 KEYS = ("nacre:inbox", "nacre:inbox:2")
-_ARRIVED, _DONE, _SENDING, _ANSWERED, _ANEW = "x.arrived", "x.done", "x.sending", "x.answered", "x.anew"
 _MAX_RECORDS = 5_000
 _MAX_CARRIED = 2_500
 
@@ -29,7 +28,7 @@ class Inbox:
     """The open messages, in two logs that alternate, so that neither grows forever.
 
     When the one that is written is full, what is still open in the older one is written to it again, and the older one
-    is begun anew. So whatever is in the older one and was answered is answered in the younger one, or in itself.
+    is started again. So whatever is in the older one and was answered is answered in the younger one, or in itself.
     A log with `max_records` is full. `forget` does so twice, and then the text of no message is there that was
     answered.
     """
@@ -44,10 +43,8 @@ class Inbox:
         self._results: dict[str, str] = {}
         self._without_reply: set[str] = set()
         self._young, self._old = KEYS
-        self._count = 0
-        self._turns = 0
-        self._is_turning = False
-        self._has_texts = False
+        self._count = self._rotations = 0
+        self._is_rotating = self._has_texts = False
 
     def __len__(self) -> int:
         return len(self._open)
@@ -55,13 +52,32 @@ class Inbox:
     def read(self) -> list[InboundMessage]:
         """Read what an earlier run of the program left open, in the order in which it came."""
         logs = {key: self._sessions.records(key) for key in KEYS}
-        turns = {key: _turns(log) for key, log in logs.items()}
-        self._young = max(KEYS, key=lambda key: turns[key])
-        self._turns = max(0, turns[self._young])
+        rotations = {key: _count_rotations(log) for key, log in logs.items()}
+        self._young = max(KEYS, key=lambda key: rotations[key])
+        self._rotations = max(0, rotations[self._young])
         self._old = next(key for key in KEYS if key != self._young)
         for key in (self._old, self._young):
             for entry in logs[key]:
-                self._take(entry)
+                match entry.kind, entry.data:
+                    case "x.arrived", data:
+                        arrived = msgspec.convert(data, InboundMessage)
+                        name = name_of(arrived)
+                        # What was carried over was so with all else that was open: its place is there.
+                        self._open.pop(name, None)
+                        self._open[name] = arrived
+                        self._remember(self._known, name)
+                        self._has_texts = True
+                    case "x.done", {"of": name, "text": text}:
+                        self._results[name] = text
+                    case "x.sending", {"of": name}:
+                        self._begun.add(name)
+                    case "x.answered", {"of": name, **more}:
+                        if more:
+                            # Older versions wrote `failed` or `joined`: their replies do not say what they answer.
+                            self._without_reply.add(name)
+                        self._close(name)
+                    case _:
+                        pass
         self._count = len(logs[self._young])
         return list(self._open.values())
 
@@ -74,7 +90,7 @@ class Inbox:
         """Tell whether a message is new, and remember its name; the message itself is not stored."""
         name = name_of(arrived)
         is_new = name not in self._known and name not in self._unkept
-        _remembered(self._unkept, name, 2 * self._max_records)
+        self._remember(self._unkept, name)
         return is_new
 
     async def add(self, arrived: InboundMessage) -> bool:
@@ -82,29 +98,29 @@ class Inbox:
         name = name_of(arrived)
         if name in self._known or name in self._open:
             return False
-        self._remember(name)
+        self._remember(self._known, name)
         self._open[name] = arrived
         self._has_texts = True
         try:
-            await self._noted(_ARRIVED, msgspec.to_builtins(arrived))
+            await self._append("x.arrived", msgspec.to_builtins(arrived))
         except BaseException:
             self._known.pop(name, None)
             self._open.pop(name, None)
             raise
         if self._count >= self._max_records:
-            await self._turn()
+            await self._rotate()
         return True
 
     def result(self, arrived: InboundMessage) -> str | None:
         """What a command led to; None if it was not carried out yet."""
         return self._results.get(name_of(arrived))
 
-    async def led_to(self, arrived: InboundMessage, text: str) -> None:
+    async def set_result(self, arrived: InboundMessage, text: str) -> None:
         """Note what a command led to; durable when it returns."""
         name = name_of(arrived)
         if name in self._open:
             self._results[name] = text
-            await self._noted(_DONE, {"of": name, "text": text})
+            await self._append("x.done", {"of": name, "text": text})
 
     async def sending(self, arrived: InboundMessage) -> bool:
         """Note that the answer is about to be sent; durable when it returns. True if that was noted before."""
@@ -112,81 +128,70 @@ class Inbox:
         if name in self._begun:
             return True
         if name in self._open:
-            await self._noted(_SENDING, {"of": name})
+            await self._append("x.sending", {"of": name})
             self._begun.add(name)
         return False
 
     def done(self, arrived: InboundMessage) -> Awaitable[int] | None:
         """Mark a message as answered; await the result for durability."""
         name = name_of(arrived)
-        if self._open.pop(name, None) is None:
+        if name not in self._open:
             return None
-        self._begun.discard(name)
-        self._results.pop(name, None)
-        self._remember(name)
-        return self._noted(_ANSWERED, {"of": name})
+        self._close(name)
+        return self._append("x.answered", {"of": name})
 
     async def forget(self) -> None:
         """Erase the text of every message that was answered; that it was stays known."""
-        if self._has_texts and all([await self._turn() for _ in KEYS]):
+        if self._has_texts and all([await self._rotate() for _ in KEYS]):
             self._has_texts = bool(self._open)
 
-    def _noted(self, kind: str, data: Any) -> Awaitable[int]:
+    def _append(self, kind: str, data: Any) -> Awaitable[int]:
         self._count += 1
         return self._sessions.submit(self._young, [AppendRecord(kind, data)])
 
-    def _take(self, entry: Entry) -> None:
-        if entry.kind == _ARRIVED:
-            arrived = msgspec.convert(entry.data, InboundMessage)
-            # What was carried over was so with all else that was open: its place is there, not where it was first.
-            self._open.pop(name_of(arrived), None)
-            self._open[name_of(arrived)] = arrived
-            self._remember(name_of(arrived))
-            self._has_texts = True
-        elif entry.kind == _DONE:
-            self._results[entry.data["of"]] = entry.data["text"]
-        elif entry.kind == _SENDING:
-            self._begun.add(entry.data["of"])
-        elif entry.kind == _ANSWERED:
-            if entry.data.get("failed") or entry.data.get("joined"):
-                # Written by older versions, whose replies do not say what they answer.
-                self._without_reply.add(entry.data["of"])
-            self._remember(entry.data["of"])
-            self._open.pop(entry.data["of"], None)
-            self._begun.discard(entry.data["of"])
-            self._results.pop(entry.data["of"], None)
+    def _close(self, name: str) -> None:
+        self._remember(self._known, name)
+        self._open.pop(name, None)
+        self._begun.discard(name)
+        self._results.pop(name, None)
 
-    def _remember(self, name: str) -> None:
-        """Know words again."""
-        _remembered(self._known, name, 2 * self._max_records)
+    def _remember(self, names: dict[str, None], name: str) -> None:
+        """Put a name after all others, and drop the oldest of too many.
 
-    async def _turn(self) -> bool:
-        """Write everything that is open to the younger log again, and begin the older one anew as the younger.
+        What a channel may still repeat is only the last of it, which its own position tells.
+        """
+        names.pop(name, None)
+        names[name] = None
+        for one in [*islice(names, max(0, len(names) - 2 * self._max_records))]:
+            del names[one]
 
-        So are the names of what was answered last: it may come again, and words that are open may have joined a turn
+    async def _rotate(self) -> bool:
+        """Write everything that is open to the younger log again, and start the older one again as the younger.
+
+        So are the names of what was answered last: it may come again, and open messages may have joined a turn
         of those. False if it could not be done.
         """
-        if self._is_turning:
+        if self._is_rotating:
             return False
-        self._is_turning = True
+        self._is_rotating = True
         try:
-            carried = [AppendRecord(_ARRIVED, msgspec.to_builtins(arrived)) for arrived in self._open.values()]
-            carried += [AppendRecord(_DONE, {"of": name, "text": text}) for name, text in self._results.items()]
-            carried += [AppendRecord(_SENDING, {"of": name}) for name in self._begun]
+            carried = [AppendRecord("x.arrived", msgspec.to_builtins(arrived)) for arrived in self._open.values()]
+            carried += [AppendRecord("x.done", {"of": name, "text": text}) for name, text in self._results.items()]
+            carried += [AppendRecord("x.sending", {"of": name}) for name in self._begun]
             most = min(self._max_records, _MAX_CARRIED)
             closed = [name for name in self._known if name not in self._open][-most:]
-            carried += [AppendRecord(_ANSWERED, {"of": name}) for name in closed]
+            carried += [AppendRecord("x.answered", {"of": name}) for name in closed]
             await self._sessions.submit(self._young, carried)
             await anyio.to_thread.run_sync(self._sessions.delete, self._old)
             self._old, self._young, self._count = self._young, self._old, 0
-            self._turns += 1
-            await self._noted(_ANEW, {"turn": self._turns})
+            self._rotations += 1
+            await self._append("x.anew", {"turn": self._rotations})
         except StoreError:
-            # The words themselves are safe; what is full is tried again with the next.
+            # The messages are safe; what is full is tried again with the next.
             logger.exception("the inbox could not be recreated")
             return False
         finally:
-            self._is_turning = False
+            self._is_rotating = False
         return True
 
 
@@ -206,21 +211,10 @@ def forget_answered(sessions: Sessions) -> bool:
     return True
 
 
-def _remembered(names: dict[str, None], name: str, limit: int) -> None:
-    """Put a name after all others, and drop the oldest of too many.
-
-    What a channel may still repeat is only the last of it, which its own position tells.
-    """
-    names.pop(name, None)
-    names[name] = None
-    for one in [*islice(names, max(0, len(names) - limit))]:
-        del names[one]
-
-
-def _turns(log: Sequence[Entry]) -> int:
-    """How often the inbox had been begun anew when a log was; -1 for a log with nothing in it. Clocks may go back."""
+def _count_rotations(log: Sequence[Entry]) -> int:
+    """How often the inbox had been rotated when a log was begun; -1 for an empty log. Clocks may go back."""
     found = [entry for entry in log if entry.kind.startswith("x.")]
-    return int(found[0].data["turn"]) if found and found[0].kind == _ANEW else min(len(found), 1) - 1
+    return int(found[0].data["turn"]) if found and found[0].kind == "x.anew" else min(len(found), 1) - 1
 
 
 def name_of(arrived: InboundMessage) -> str:

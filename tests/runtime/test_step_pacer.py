@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from nacre.runtime.gateway.admission import Turnstile
+from nacre.runtime.gateway.queue import StepPacer
 
 
 async def rounds(count: int) -> None:
@@ -14,8 +14,8 @@ async def rounds(count: int) -> None:
 
 def test_turns_take_their_steps_one_after_the_other() -> None:
     async def play() -> list[int]:
-        turnstile = Turnstile()
-        steps = [asyncio.ensure_future(turnstile.step()) for _ in range(3)]
+        pacer = StepPacer()
+        steps = [asyncio.ensure_future(pacer.step()) for _ in range(3)]
         seen = []
         while not all(step.done() for step in steps):
             await asyncio.sleep(0)
@@ -29,9 +29,9 @@ def test_turns_take_their_steps_one_after_the_other() -> None:
 
 def test_no_turn_takes_a_step_while_words_arrive() -> None:
     async def play() -> None:
-        turnstile = Turnstile()
-        with turnstile.first():
-            step = asyncio.ensure_future(turnstile.step())
+        pacer = StepPacer()
+        with pacer.first():
+            step = asyncio.ensure_future(pacer.step())
             await rounds(10)
             assert not step.done()
         await rounds(5)
@@ -42,11 +42,11 @@ def test_no_turn_takes_a_step_while_words_arrive() -> None:
 
 def test_words_without_end_slow_turns_and_do_not_stop_them() -> None:
     async def play() -> None:
-        turnstile = Turnstile()
-        steps = [asyncio.ensure_future(turnstile.step()) for _ in range(5)]
-        with turnstile.first():
+        pacer = StepPacer()
+        steps = [asyncio.ensure_future(pacer.step()) for _ in range(5)]
+        with pacer.first():
             for _ in range(5):
-                with turnstile.first():
+                with pacer.first():
                     await rounds(3)
             await rounds(5)
             assert all(step.done() for step in steps)
@@ -56,9 +56,9 @@ def test_words_without_end_slow_turns_and_do_not_stop_them() -> None:
 
 def test_a_turn_that_is_cancelled_makes_way_for_the_next() -> None:
     async def play() -> None:
-        turnstile = Turnstile()
-        with turnstile.first():
-            gone, step = (asyncio.ensure_future(turnstile.step()) for _ in range(2))
+        pacer = StepPacer()
+        with pacer.first():
+            gone, step = (asyncio.ensure_future(pacer.step()) for _ in range(2))
             await rounds(2)
             gone.cancel()
             await rounds(2)

@@ -10,10 +10,10 @@ import pytest
 import nacre
 from nacre.agent.kernel import Kernel
 from nacre.channels.channel import Accept, InboundMessage
-from nacre.runtime.gateway.access import Manners
-from nacre.runtime.gateway.exchanges import Exchanges
+from nacre.runtime.gateway.access import Access
 from nacre.runtime.gateway.gateway import NO_PAUSE, Gateway, Room
 from nacre.runtime.gateway.inbox import Inbox
+from nacre.runtime.gateway.rate_limit import LoopLimit
 from tests.agent.scene import agent
 from tests.runtime.test_gateway import Parrot
 
@@ -29,41 +29,41 @@ class Clock:
         return self.now
 
 
-def exchange(exchanges: Exchanges, clock: Clock, *, times: int, pause: float) -> int:
+def exchange(loops: LoopLimit, clock: Clock, *, times: int, pause: float) -> int:
     """How many of so many messages are answered, each so long after the answer to the one before."""
     answered = 0
     for _ in range(times):
         clock.now += pause
-        if exchanges.allow(ANN):
+        if loops.allow(ANN):
             answered += 1
-            exchanges.answer(ANN)
+            loops.count_answer(ANN)
     return answered
 
 
 @pytest.mark.parametrize("delay", [0.0, 1.0, 5.0, 19.0])
 def test_a_program_is_answered_so_often_and_no_more_however_slow_it_is(delay: float) -> None:
     clock = Clock()
-    exchanges = Exchanges(most=30, clock=clock)
-    assert exchange(exchanges, clock, times=100, pause=delay) == 30
+    loops = LoopLimit(limit=30, clock=clock)
+    assert exchange(loops, clock, times=100, pause=delay) == 30
 
 
 def test_who_pauses_now_and_then_is_always_answered() -> None:
     clock = Clock()
-    exchanges = Exchanges(most=30, clock=clock)
+    loops = LoopLimit(limit=30, clock=clock)
     for _ in range(10):
-        assert exchange(exchanges, clock, times=29, pause=3.0) == 29
+        assert exchange(loops, clock, times=29, pause=3.0) == 29
         clock.now += 25.0
 
 
 def test_after_a_quiet_minute_all_is_well_again_and_others_never_notice() -> None:
     clock = Clock()
-    exchanges = Exchanges(most=3, clock=clock)
-    exchange(exchanges, clock, times=5, pause=1.0)
-    assert exchanges.allow(InboundMessage(channel="irc", chat="bob", sender="bob", id="", text=""))
+    loops = LoopLimit(limit=3, clock=clock)
+    exchange(loops, clock, times=5, pause=1.0)
+    assert loops.allow(InboundMessage(channel="irc", chat="bob", sender="bob", id="", text=""))
     clock.now += 59.0
-    assert not exchanges.allow(ANN)
+    assert not loops.allow(ANN)
     clock.now += 61.0
-    assert exchanges.allow(ANN)
+    assert loops.allow(ANN)
 
 
 class Echoing:
@@ -104,9 +104,9 @@ def test_a_program_that_answers_every_answer_is_told_once_and_left_alone(tmp_pat
                     [line],
                     inbox=Inbox(sessions),
                     room=lambda _: Room(sessions, kernel),
-                    manners=lambda _: Manners(per_minute=1000),
+                    access=lambda _: Access(per_minute=1000),
                     commands={},
-                    exchanges=Exchanges(most=5),
+                    loops=LoopLimit(limit=5),
                 )
                 tasks.start_soon(gateway.run)
                 with anyio.fail_after(20):
