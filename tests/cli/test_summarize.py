@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nacre.providers.scripted import Scripted
-from nacre.runtime import models
+from nacre.runtime import model_chain
 from tests.cli.conftest import Nacre
 
 GOOD = "The user said hello several times, and each time was told hi."
@@ -21,7 +21,7 @@ def script(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> Scripted:
     async def provider_for(*_: Any) -> Scripted:
         return made
 
-    monkeypatch.setattr(models, "provider_for", provider_for)
+    monkeypatch.setattr(model_chain, "provider_for", provider_for)
     for _ in range(3):
         nacre.fill("talk")
     return made

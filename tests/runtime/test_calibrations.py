@@ -17,8 +17,7 @@ from nacre.errors import ContextOverflow
 from nacre.history.tokens import Calibration
 from nacre.messages import Message
 from nacre.runtime import App
-from nacre.runtime.calibrations import Calibrations
-from nacre.runtime.context_budget import Budget
+from nacre.runtime.context_budget import Budget, Calibrations
 
 THAI = "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ " * 20
 

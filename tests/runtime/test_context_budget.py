@@ -11,8 +11,7 @@ import pytest
 from nacre.agent.ports import Context, Reply, Usage, ignore
 from nacre.messages import Message
 from nacre.providers.scripted import Scripted
-from nacre.runtime.context_budget import Budget, sizes_in
-from nacre.runtime.windows import Known, Windows
+from nacre.runtime.context_budget import Budget, Known, Windows, sizes_in
 
 
 class Small(Scripted):

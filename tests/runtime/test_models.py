@@ -18,8 +18,7 @@ from nacre.providers.model_server import is_nearby
 from nacre.providers.scripted import Scripted
 from nacre.providers.wire import known_window
 from nacre.runtime.assembly import App
-from nacre.runtime.fallback import ModelChain
-from nacre.runtime.model_origin import last_local_model
+from nacre.runtime.model_chain import ModelChain, last_local_model
 from nacre.runtime.models import Model, choose
 from nacre.testing.ollama_server import Answer, OllamaServer, done, said, serving
 

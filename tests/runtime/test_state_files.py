@@ -16,10 +16,9 @@ from nacre.errors import ConfigError
 from nacre.memory.page_files import Base, PageFiles
 from nacre.memory.store import RenderedLine
 from nacre.runtime.access_tokens import FILE, Tokens
-from nacre.runtime.calibrations import Calibrations
+from nacre.runtime.context_budget import Calibrations, Known, Windows
 from nacre.runtime.permissions import PermissionStore
 from nacre.runtime.trust import Notices, TrustStore
-from nacre.runtime.windows import Known, Windows
 from nacre.tools.mcp.client_types import Config
 from nacre.tools.mcp.servers import TokenFile
 

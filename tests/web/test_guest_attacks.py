@@ -26,7 +26,7 @@ from nacre.config import Settings
 from nacre.messages import Message, ToolCall
 from nacre.runtime import App, Options, run_agent
 from nacre.runtime.access_tokens import Tokens
-from nacre.runtime.fallback import as_chain
+from nacre.runtime.model_chain import as_chain
 from nacre.testing.ollama_server import OllamaServer, serving
 from nacre.web.caller import FOR_GUESTS
 from nacre.web.pages.forms import ACTS

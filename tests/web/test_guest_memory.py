@@ -18,7 +18,7 @@ from nacre.memory.extraction import SYSTEM
 from nacre.messages import Message
 from nacre.runtime import App, Options, run_agent
 from nacre.runtime.access_tokens import Tokens
-from nacre.runtime.fallback import as_chain
+from nacre.runtime.model_chain import as_chain
 from nacre.testing.ollama_server import OllamaServer, serving
 from nacre.web.server import application
 

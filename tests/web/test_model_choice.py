@@ -11,7 +11,7 @@ import pytest
 import nacre
 from nacre.config import Settings
 from nacre.runtime import App
-from nacre.runtime.fallback import ModelChain
+from nacre.runtime.model_chain import ModelChain
 from nacre.runtime.models import make_named
 from nacre.web.pages import forms, urls
 from tests.everyday.model import Model

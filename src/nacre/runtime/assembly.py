@@ -30,21 +30,25 @@ from nacre.messages import Message, Snapshot, ToolCall
 from nacre.opening import default_place
 from nacre.records import SetMeta
 from nacre.render.prices import Prices
-from nacre.runtime import calibrations, titles, windows
+from nacre.runtime import titles
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.agent_parts import Furniture, Makings, furnish, searches_by_meaning, servers_for, workspace
-from nacre.runtime.calibrations import Calibrations
 from nacre.runtime.closing import Closing
-from nacre.runtime.context_budget import Budget
-from nacre.runtime.fallback import ModelChain, as_chain
+from nacre.runtime.context_budget import Budget, Calibrations, Windows
 from nacre.runtime.file_copies import FileHistory
 from nacre.runtime.folder import Folder, open_folder, shell_word, sources
 from nacre.runtime.folder_config import apply
 from nacre.runtime.gateway.access import Guests
 from nacre.runtime.gateway.queue import StepPacer
-from nacre.runtime.model_list import find_model, list_all
-from nacre.runtime.model_origin import last_model, local_model_before
-from nacre.runtime.models import make_named, provider_for
+from nacre.runtime.model_chain import (
+    ModelChain,
+    as_chain,
+    find_model,
+    last_model,
+    local_model_before,
+    provider_for,
+)
+from nacre.runtime.models import list_all, make_named
 from nacre.runtime.options import USUAL, Options
 from nacre.runtime.permissions import PermissionStore, rules_of, skill_rules
 from nacre.runtime.run_sessions import open_sessions
@@ -54,7 +58,6 @@ from nacre.runtime.subagents import Delegated, Tally
 from nacre.runtime.summarizer import Compactor
 from nacre.runtime.trust import Notices
 from nacre.runtime.vectors import VectorMaker
-from nacre.runtime.windows import Windows
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue
 from nacre.summaries.plan import Limits
@@ -91,8 +94,8 @@ class App:
         leaves_traces = sessions.location != ":memory:"
         self.budget = Budget(
             settings.number("agent.max_context_tokens"),
-            windows=Windows(windows.usual_path() if leaves_traces else None),
-            calibrations=Calibrations(calibrations.usual_path() if leaves_traces else None),
+            windows=Windows.usual() if leaves_traces else None,
+            calibrations=Calibrations.usual() if leaves_traces else None,
             name=self._full_name,
             mix=self._mix,
         )

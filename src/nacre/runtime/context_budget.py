@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
+import msgspec
+from msgspec import Struct
 
 from nacre.agent.ports import Context, Emit, Provider, Reply
 from nacre.errors import ContextOverflow
 from nacre.history.tokens import ByScript, Calibration, context_sizes
-from nacre.runtime.calibrations import Calibrations
-from nacre.runtime.windows import Known, Windows
+from nacre.user_files import locked, state_folder, write_whole
+
+S = TypeVar("S", bound=Struct)
 
 _REPLY_SHARE = 8
-_LEAST = 256
+_MIN_TOKENS = 256
 _MARGIN = 1.15
-_MOST_MIXES = 1024
+_MAX_MIXES = 1024
 _USUAL_MIX: ByScript = {"latin": 1}
 _SMALLEST, _LARGEST = 128, 100_000_000
+_MAX_AGE = 24 * 60 * 60
+"""Seconds until a window is asked for again: somebody may have started the server with another one."""
+_MAX_MODELS = _MAX_REPORTS = 64
+_NEWS = 0.05
+"""By how much a ratio must differ from the stored one to be worth a write."""
 
 _NUMBER = r"(\d[\d,_]*)"
 # How servers tell the tokens that they take at most; the first that matches counts.
@@ -72,6 +83,127 @@ def sizes_in(refusal: str) -> Sizes:
 def _first(patterns: Sequence[re.Pattern[str]], text: str) -> int:
     found = next((match for pattern in patterns if (match := pattern.search(text))), None)
     return int(re.sub(r"\D", "", found[1])) if found else 0
+
+
+# ---- what was found of models, kept between runs
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """The window of a model in its own tokens, and when that was found."""
+
+    tokens: int
+    at: float = 0.0
+
+
+class Windows:
+    """What servers were found to take, by the name of the model, so that the next process need not be refused.
+
+    In a file that may be deleted at any time; without a path, only in RAM.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._known = _read(path, Known)
+
+    @classmethod
+    def usual(cls) -> Windows:
+        """Those of this user."""
+        return cls(Path(state_folder()) / "windows.json")
+
+    def of(self, name: str) -> Known | None:
+        """What was found of a model within the last day."""
+        known = self._known.get(name)
+        return known if known is not None and 0 <= time.time() - known.at < _MAX_AGE else None
+
+    def remember(self, name: str, found: Known) -> None:
+        """Keep what was found; a file that cannot be written costs a refusal in the next process, no more."""
+        fresh = msgspec.structs.replace(found, at=time.time())
+        self._known[name] = fresh
+        if self._path is not None:
+            with suppress(OSError), locked(self._path.parent):
+                write_whole(self._path, msgspec.json.encode({**_read(self._path, Known), name: fresh}))
+
+
+class _Stored(Struct, frozen=True, kw_only=True):
+    calibration: Calibration
+    at: float
+
+
+class _Report(NamedTuple):
+    model: str
+    sizes: ByScript
+    tokens: int
+    is_exact: bool
+
+    def apply(self, calibration: Calibration) -> Calibration:
+        learn = calibration.corrected if self.is_exact else calibration.learned
+        return learn(self.sizes, self.tokens)
+
+
+class Calibrations:
+    """How models were found to count tokens, in a file that may be deleted or damaged at any time.
+
+    Several processes may learn at once: what each has learned is applied to what is in the file by then. Without a
+    path, only in RAM.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._known = {model: stored.calibration for model, stored in _read(path, _Stored).items()}
+        self._written = dict(self._known)
+        self._reports: list[_Report] = []
+
+    @classmethod
+    def usual(cls) -> Calibrations:
+        """Those of this user."""
+        return cls(Path(state_folder()) / "calibrations.json")
+
+    def of(self, model: str) -> Calibration:
+        """What is known of a model."""
+        return self._known.get(model, Calibration())
+
+    def learn(self, model: str, sizes: ByScript, tokens: int, *, is_exact: bool = False) -> None:
+        """Take in how many tokens a model reported for a request; `is_exact` for one that it refused as too long."""
+        report = _Report(model, sizes, tokens, is_exact)
+        before = self.of(model)
+        after = report.apply(before)
+        if after is not before:
+            self._known[model] = after
+            self._reports = [*self._reports[1 - _MAX_REPORTS :], report]
+
+    @property
+    def has_news(self) -> bool:
+        """Tell whether something was learned that is worth a write: a script is counted noticeably otherwise."""
+        for model in {report.model for report in self._reports}:
+            now, written = self.of(model), self._written.get(model, Calibration())
+            if any(abs(now.ratio({name: 1}) - written.ratio({name: 1})) > _NEWS for name in now.ratios):
+                return True
+        return False
+
+    def save(self) -> None:
+        """Store what was learned; a file that cannot be written costs the next process some accuracy, no more."""
+        reports, self._reports = self._reports, []
+        if self._path is not None:
+            with suppress(OSError), locked(self._path.parent):
+                stored, now = _read(self._path, _Stored), time.time()
+                for report in reports:
+                    before = stored[report.model].calibration if report.model in stored else Calibration()
+                    stored[report.model] = _Stored(calibration=report.apply(before), at=now)
+                newest = sorted(stored, key=lambda model: stored[model].at)[-_MAX_MODELS:]
+                write_whole(self._path, msgspec.json.encode({model: stored[model] for model in newest}))
+                self._known.update((report.model, stored[report.model].calibration) for report in reports)
+        self._written = dict(self._known)
+
+
+def _read(path: Path | None, kind: type[S]) -> dict[str, S]:
+    """The values in a file by name; a damaged file is as none."""
+    # A text that is not UTF-8 is a ValueError.
+    with suppress(OSError, ValueError, RecursionError, msgspec.MsgspecError):
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, kind]) if path is not None else {}  # type: ignore[valid-type] # a type that is given
+    return {}
+
+
+# ---- the budget
 
 
 class Budget:
@@ -133,7 +265,7 @@ class Budget:
     def _estimated(self, provider: Provider, tokens: int, key: str) -> int:
         found = int(tokens / self._ratio(provider, key))
         # A server that says no more than that it was too much: what it took is remembered while we run.
-        return max(min(found, self._accepted.get(self._name(provider), found)), _LEAST)
+        return max(min(found, self._accepted.get(self._name(provider), found)), _MIN_TOKENS)
 
     def tokens(self, provider: Provider, estimated: int, key: str = "") -> int:
         """An estimate of a part of a session's request in the model's own tokens."""
@@ -172,12 +304,12 @@ class Budget:
             return
         # How it counts: by its own number, else at least so much that this request did not fit.
         least = max(self.calibration(provider).tokens(sizes), round(_MARGIN * said.window))
-        self.calibrations.correct(name, sizes, said.request or least)
+        self.calibrations.learn(name, sizes, said.request or least, is_exact=True)
         self._windows.remember(name, Known(tokens=said.window))
 
     def _remember(self, key: str | None, sizes: ByScript) -> None:
         if key is not None:
-            if len(self._mixes) >= _MOST_MIXES:
+            if len(self._mixes) >= _MAX_MIXES:
                 self._mixes.clear()
             self._mixes[key] = sizes
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from nacre.providers.model_server import Timeouts
     from nacre.providers.ollama import Ollama
     from nacre.providers.wire import ModelInfo
-    from nacre.runtime.fallback import ModelChain
 
 DEFAULT_OLLAMA = "gemma4:e4b"
 DEFAULTS = {
@@ -50,22 +49,6 @@ class Model(Struct, frozen=True, kw_only=True):
     def is_local(self) -> bool:
         """Whether requests stay on this machine or in its private network."""
         return bool(getattr(self.provider, "is_local", True))
-
-
-async def provider_for(settings: Settings, model: str | None = None) -> ModelChain:
-    """The model that answers, and after it those of agent.fallback; a model that is named here is never replaced.
-
-    Raises ModelUnavailable, ConfigError.
-    """
-    from nacre.runtime.fallback import ModelChain  # noqa: PLC0415 - it imports this module
-
-    rest = () if model is not None else settings.texts("agent.fallback")
-    try:
-        return ModelChain(await choose(settings, model), settings, rest)
-    except ModelUnavailable as error:
-        if not rest:
-            raise
-        return await ModelChain.after(error, settings, rest)
 
 
 async def choose(settings: Settings, named: str | None = None) -> Model:
@@ -178,6 +161,51 @@ async def _default_model(settings: Settings, kind: str) -> str:
     if found or not has_own_server(settings, kind):
         return (found or wanted)[0]
     return names[0] if names else wanted[0]
+
+
+# ---- what there is
+
+
+class Listed(Struct, frozen=True, kw_only=True):
+    """What one provider has, or why it could not be asked."""
+
+    kind: str
+    models: tuple[ModelInfo, ...] = ()
+    is_local: bool = False
+    problem: str = ""
+
+
+async def list_all(settings: Settings) -> list[Listed]:
+    """The models of Ollama, of each provider with a key or a server of its own, and the embedded one."""
+    from nacre.providers import weights  # noqa: PLC0415 - with its provider
+    from nacre.providers.wire import ModelInfo  # noqa: PLC0415
+
+    kinds = ["ollama"]
+    for kind in KEYS:
+        try:
+            if settings.text("agent.provider") == kind or has_own_server(settings, kind) or has_key(settings, kind):
+                kinds.append(kind)
+        except ConfigError:
+            kinds.append(kind)  # The key file cannot be read: the list says so.
+    found = [await _list_provider(settings, kind) for kind in kinds]
+    if weights.is_installed():
+        toy = ModelInfo(name=weights.NAME, size=93_000_000, context=4096, capabilities=("completion", "tools"))
+        found.append(Listed(kind="embedded", models=(toy,), is_local=True))
+    return found
+
+
+async def _list_provider(settings: Settings, kind: str) -> Listed:
+    try:
+        provider: Any = make(settings, kind, "").provider
+    except (ModelUnavailable, ConfigError) as error:
+        return Listed(kind=kind, problem=str(error).splitlines()[0])
+    is_local = bool(getattr(provider, "is_local", False))
+    try:
+        return Listed(kind=kind, models=tuple(await provider.list_models()), is_local=is_local)
+    except ProviderError as error:
+        return Listed(kind=kind, is_local=is_local, problem=str(error).splitlines()[0])
+    finally:
+        await provider.close()
 
 
 # ---- the providers

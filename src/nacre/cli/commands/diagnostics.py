@@ -243,7 +243,7 @@ async def _sandbox(settings: Settings) -> Check:
 
 async def _model(settings: Settings, wanted: str | None) -> Check:
     """Which model would answer, and whether its server has it."""
-    from nacre.runtime.models import provider_for  # noqa: PLC0415 - optional
+    from nacre.runtime.model_chain import provider_for  # noqa: PLC0415 - optional
 
     try:
         provider = await provider_for(settings, wanted)

@@ -18,7 +18,7 @@ from nacre.user_files import locked, state_folder, write_whole
 
 if TYPE_CHECKING:
     from nacre.config import Settings
-    from nacre.runtime.model_list import Listed
+    from nacre.runtime.models import Listed
 
 EXAMPLES = (
     ("answer three questions", "nacre init"),
@@ -98,7 +98,7 @@ async def set_up(args: Namespace, out: Out) -> int:
             out.note("nothing was changed")
             return OK
 
-    from nacre.runtime.model_list import list_all  # noqa: PLC0415 - loads the providers
+    from nacre.runtime.models import list_all  # noqa: PLC0415 - loads the providers
 
     settings = config.Settings({}, os.environ)
     with out.progress("looking for models"):

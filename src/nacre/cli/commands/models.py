@@ -13,7 +13,7 @@ from nacre.cli.table import Column
 
 if TYPE_CHECKING:
     from nacre.config import Settings
-    from nacre.runtime.model_list import Listed
+    from nacre.runtime.models import Listed
 
 EXAMPLES = (
     ("the models that can answer, and which one answers now", "nacre models"),
@@ -49,7 +49,7 @@ def run(args: Namespace, out: Out) -> int:
 
 
 async def _list(settings: Settings, out: Out) -> None:
-    from nacre.runtime.model_list import list_all  # noqa: PLC0415 - loads the providers
+    from nacre.runtime.models import list_all  # noqa: PLC0415 - loads the providers
 
     with out.progress("asking the providers"):
         listed = await list_all(settings)
@@ -92,7 +92,7 @@ async def _list(settings: Settings, out: Out) -> None:
 async def _answering(settings: Settings) -> tuple[str, str]:
     """The model that `nacre chat` would use now, or why none can answer."""
     from nacre.errors import ConfigError, ModelUnavailable  # noqa: PLC0415 - the same
-    from nacre.runtime.models import provider_for  # noqa: PLC0415 - loads the providers
+    from nacre.runtime.model_chain import provider_for  # noqa: PLC0415 - loads the providers
 
     try:
         chain = await provider_for(settings)

@@ -321,16 +321,15 @@ async def _undo_summary(sessions: Sessions, key: str) -> int:
 
 async def _draft_summary(sessions: Sessions, key: str, args: Namespace) -> Draft:
     from nacre.config import load  # noqa: PLC0415 - not needed for help
-    from nacre.runtime import models  # noqa: PLC0415 - brings the agent along
-    from nacre.runtime.model_origin import local_model_before  # noqa: PLC0415 - the same
+    from nacre.runtime import model_chain  # noqa: PLC0415 - brings the agent along
     from nacre.runtime.summarizer import Compactor  # noqa: PLC0415 - the same
     from nacre.summaries.plan import Limits  # noqa: PLC0415 - the same
 
     settings = load().for_agent(args.agent)
     tokens, messages = settings.number("agent.max_context_tokens"), settings.number("agent.max_history_messages")
-    provider = await models.provider_for(settings, args.model)
+    provider = await model_chain.provider_for(settings, args.model)
     try:
-        if local_model_before(provider, settings, sessions, key):
+        if model_chain.local_model_before(provider, settings, sessions, key):
             problem = f"session {key!r} was answered by a local model, and {provider.model} is remote: nothing was sent"
             raise Failure("model_not_allowed", problem, hint="set agent.allow_remote = true, or name a local --model")
         compactor = Compactor(sessions, lambda _: provider, limits=lambda _: Limits(tokens=tokens, messages=messages))

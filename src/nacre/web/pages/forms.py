@@ -20,7 +20,7 @@ from nacre.render.html import escaped, html
 from nacre.render.text import one_line
 from nacre.runtime import App
 from nacre.runtime.assembly import CHOSEN
-from nacre.runtime.model_list import list_all
+from nacre.runtime.models import list_all
 from nacre.web import caller
 from nacre.web.api import api_routes, queries, schemas
 from nacre.web.auth import media_type

@@ -1,20 +1,29 @@
-"""The model that answers, and those that answer in its place: agent.fallback as one provider."""
+"""The model that answers, those that answer in its place (agent.fallback), and who answered before."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Emit, Event, Notice, Provider, Reply, Text, Thought
 from nacre.config import Settings
-from nacre.errors import ConfigError, ModelUnavailable
-from nacre.runtime.models import Model, choose
+from nacre.errors import ConfigError, ModelUnavailable, ProviderError
+from nacre.runtime.models import KEYS, Model, choose, list_all
+from nacre.sessions import Sessions
 
 _RETURN_AFTER = 300.0
 """Seconds after which the first model is tried again."""
+_MAX_SIMILAR = 3
+_MAX_LOOKED_AT = 50
+# Messages of earlier versions and of other agents name the model only.
+_REMOTE = re.compile(
+    r"(.*/)?(gpt-(?!oss)|chatgpt|o[1-9](-|$)|claude|gemini|grok|deepseek-(chat|reasoner)|mistral-large)"
+)
 
 
 class ModelChain:
@@ -159,3 +168,89 @@ class _Heard:
 
 def _reason(error: Exception) -> str:
     return str(error).splitlines()[0]
+
+
+# ---- making one
+
+
+async def provider_for(settings: Settings, model: str | None = None) -> ModelChain:
+    """The model that answers, and after it those of agent.fallback; a model that is named here is never replaced.
+
+    Raises ModelUnavailable, ConfigError.
+    """
+    rest = () if model is not None else settings.texts("agent.fallback")
+    try:
+        return ModelChain(await choose(settings, model), settings, rest)
+    except ModelUnavailable as error:
+        if not rest:
+            raise
+        return await ModelChain.after(error, settings, rest)
+
+
+async def find_model(settings: Settings, named: str) -> ModelChain:
+    """A model that somebody named, if it can answer; raises ModelUnavailable with similar names, or ConfigError."""
+    model = await choose(settings, named)
+    try:
+        await _check(model)
+    except ModelUnavailable as error:
+        await model.provider.close()
+        refs = [f"{one.kind}/{info.name}" for one in await list_all(settings) for info in one.models if info.can_chat]
+        by_name = {ref.partition("/")[2]: ref for ref in refs} | {ref: ref for ref in refs}
+        near = [by_name[name] for name in get_close_matches(named, by_name, n=_MAX_SIMILAR, cutoff=0.5)]
+        meant = f"\nDid you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
+        raise ModelUnavailable(f"{error}{meant}") from error
+    return ModelChain(model, settings)
+
+
+async def _check(model: Model) -> None:
+    """Raise ModelUnavailable if a provider is down or does not list the model."""
+    provider: Any = model.provider
+    if hasattr(provider, "check"):
+        await provider.check()
+    if model.kind in KEYS and hasattr(provider, "models"):
+        try:
+            names = await provider.models()
+        except ModelUnavailable:
+            raise
+        except ProviderError:
+            return  # Not every server lists its models.
+        if names and provider.model not in names and not model.is_local:
+            raise ModelUnavailable(f"{model.kind} does not have the model {provider.model!r}")
+
+
+# ---- which model answered in a session
+
+
+def local_model_before(model: ModelChain, settings: Settings, sessions: Sessions, key: str) -> str:
+    """The local model that was asked last, if a remote one would answer now and the configuration does not allow it."""
+    if getattr(model, "is_local", True) or settings.flag("agent.allow_remote"):
+        return ""
+    if {model.ref, model.model} & {*settings.texts("agent.fallback")}:
+        return ""  # Whoever lists a remote model there has said yes.
+    return last_local_model(sessions, key)
+
+
+def last_model(sessions: Sessions, key: str) -> str:
+    """The model that answered last in a session, as `provider/model`; "" if that is not known."""
+    for message in reversed(sessions.get_history(key, last=_MAX_LOOKED_AT)):
+        if message.role == "assistant" and message.model:
+            provider = message.extra.get("provider")
+            return f"{provider}/{message.model}" if provider else ""
+    return ""
+
+
+def last_local_model(sessions: Sessions, key: str) -> str:
+    """The local model that was last asked or answered in a session; "" if a remote one answered since, or none did.
+
+    A message to a local model counts before it is answered: the answer may never come.
+    """
+    for message in reversed(sessions.get_history(key, last=_MAX_LOOKED_AT)):
+        if message.role == "user" and message.extra.get("asked"):
+            return str(message.extra["asked"])
+        if message.role != "assistant" or not message.model:
+            continue
+        provider = message.extra.get("provider")
+        if provider is None:
+            return "" if _REMOTE.match(message.model) else message.model
+        return "" if message.extra.get("remote") else f"{provider}/{message.model}"
+    return ""
