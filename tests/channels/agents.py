@@ -16,7 +16,7 @@ from nacre.agent.kernel import Kernel
 from nacre.agent.model_request import ContextUsage, ModelRequest, measure
 from nacre.agent.ports import Ask, Context, Effect, Guard, Output, Provider, Scene, Spec, Tool
 from nacre.history.window import window
-from nacre.render.prices import Prices
+from nacre.render.usage import Prices
 from nacre.runtime.file_copies import FileHistory
 from nacre.runtime.summarizer import Compactor
 from nacre.skills import Catalogue

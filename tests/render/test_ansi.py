@@ -7,7 +7,7 @@ import random
 import pytest
 
 from nacre.render.ansi import ansi, plain
-from nacre.render.look import STYLE
+from nacre.render.html_page import STYLE
 from tests.growth import assert_linear
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nacre.render.bars import bars
-from nacre.render.text import width
+from nacre.render.text import bars, width
 
 
 def test_the_longest_bar_takes_what_is_left() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from nacre.messages import ToolCall
-from nacre.render.conversation import Cut, Said, arguments_of, described, parts, text_of
+from nacre.render.conversation import Cut, MessageView, arguments_of, describe_part, parts, text_of
 from tests.render.talk import call, listing, stored
 
 
-def said(*messages: Any, **options: Any) -> list[Said]:
-    return [part for part in parts(messages, **options) if isinstance(part, Said)]
+def said(*messages: Any, **options: Any) -> list[MessageView]:
+    return [part for part in parts(messages, **options) if isinstance(part, MessageView)]
 
 
 def test_a_result_stands_beside_its_call() -> None:
@@ -49,7 +49,7 @@ def test_the_cut_stands_before_the_first_live_message() -> None:
     cut = Cut(summary="before", hidden=3)
     found = list(parts(listing(), live={5}, newest="g", cut=cut))
     assert found[-2] == cut
-    assert [part.is_live for part in found if isinstance(part, Said)] == [False, False, True]
+    assert [part.is_live for part in found if isinstance(part, MessageView)] == [False, False, True]
 
 
 def test_the_cut_stands_last_where_nothing_is_live() -> None:
@@ -77,7 +77,7 @@ def test_parts_that_are_no_text_get_a_few_words() -> None:
     ],
 )
 def test_other_parts_are_described(part: Any, words: str) -> None:
-    assert described(part) == words
+    assert describe_part(part) == words
 
 
 @pytest.mark.parametrize(

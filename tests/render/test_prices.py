@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nacre.render.prices import Prices, money
+from nacre.render.usage import Prices, money
 
 TABLE = {"anthropic/claude": {"input": 3.0, "output": 15.0, "cached": 0.3}, "gpt": {"input": 2.0, "output": 8.0}}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nacre.render.stream import Stream
 from nacre.render.terminal import Sheet, markdown
+from nacre.render.turn import Stream
 
 SHEET = Sheet(columns=40, has_colour=True)
 LINES = (

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from wcwidth import wcswidth
 
-from nacre.render.text import ago, clip, count, cuts, one_line, pad, size, visible, width, wrapped
+from nacre.render.text import ago, clip, count, cuts, one_line, pad, size, visible, width, wrap
 
 NOW = datetime(2026, 11, 15, 18, 0, tzinfo=UTC)
 
@@ -60,7 +60,7 @@ SEQUENCES = ["👨\u200d👩\u200d👧", "❤\ufe0f", "🇩🇪", "👍🏽", "\
 @pytest.mark.parametrize("part", SEQUENCES)
 @pytest.mark.parametrize("columns", [2, 3, 7, 40])
 def test_what_is_shown_as_one_is_never_cut(part: str, columns: int) -> None:
-    lines = list(wrapped(part * 30, columns))
+    lines = list(wrap(part * 30, columns))
     assert max(map(wcswidth, lines)) <= columns
     assert all(line == part * (len(line) // len(part)) for line in [*lines, clip(part * 30, columns, mark="")])
 
@@ -76,8 +76,8 @@ def test_without_wcwidth_no_line_is_too_wide(part: str) -> None:
     program = f"""
 import sys
 sys.modules["wcwidth"] = None
-from nacre.render.text import width, wrapped
-for line in wrapped({part!r} * 30, 10):
+from nacre.render.text import width, wrap
+for line in wrap({part!r} * 30, 10):
     assert width(line) <= 10
     print(line.encode().hex())
 """
@@ -88,19 +88,19 @@ for line in wrapped({part!r} * 30, 10):
 
 
 def test_wrapping_cuts_at_blanks() -> None:
-    assert list(wrapped("one two three", 7)) == ["one two", "three"]
+    assert list(wrap("one two three", 7)) == ["one two", "three"]
 
 
 def test_wrapping_cuts_between_wide_characters() -> None:
-    assert list(wrapped("漢字漢字a", 5)) == ["漢字", "漢字a"]
+    assert list(wrap("漢字漢字a", 5)) == ["漢字", "漢字a"]
 
 
 def test_wrapping_keeps_indentation() -> None:
-    assert list(wrapped("    indented code", 12)) == ["    indented", "code"]
+    assert list(wrap("    indented code", 12)) == ["    indented", "code"]
 
 
 def test_a_word_that_is_too_long_is_cut_anywhere() -> None:
-    assert list(wrapped("abcdefgh", 3)) == ["abc", "def", "gh"]
+    assert list(wrap("abcdefgh", 3)) == ["abc", "def", "gh"]
 
 
 @pytest.mark.parametrize("text", ["x" * 10_000, "漢" * 10_000, "e\u0301" * 5_000, " " * 10_000, "a b " * 2_500])

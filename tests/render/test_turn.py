@@ -142,7 +142,7 @@ def test_a_person_is_shown_the_exact_change() -> None:
 
 def test_a_long_change_says_how_much_of_it_is_not_shown() -> None:
     call = ToolCall(name="write_file", arguments={"path": "a", "content": "\n".join(map(str, range(100)))})
-    lines = question(Approval(tool=Tool("write"), call=call), Sheet(), most=10)
+    lines = question(Approval(tool=Tool("write"), call=call), Sheet(), limit=10)
     assert (lines[0], len(lines)) == ("? write_file: a", 10)
     assert lines[-1] == "    … 92 more lines: v shows all"
-    assert len(question(Approval(tool=Tool("write"), call=call), Sheet(), most=1000)) == 101
+    assert len(question(Approval(tool=Tool("write"), call=call), Sheet(), limit=1000)) == 101

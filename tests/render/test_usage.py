@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nacre.render.usage import Usage, summed, usage_of
+from nacre.render.usage import Usage, total_usage, usage_of
 
 
 @pytest.mark.parametrize(
@@ -34,10 +34,10 @@ def test_a_total_alone_is_enough() -> None:
 
 def test_a_request_told_twice_counts_once() -> None:
     once = {"input_tokens": 10, "request_id": "r"}
-    assert summed([once, once, {"output_tokens": 1}, {"output_tokens": 1}]) == Usage(10, 2, 12)
+    assert total_usage([once, once, {"output_tokens": 1}, {"output_tokens": 1}]) == Usage(10, 2, 12)
 
 
 def test_what_our_agent_writes_is_read_and_counted_once_per_request() -> None:
     data = {"model": "m", "prompt": 10, "completion": 5, "request": "r1"}
     assert usage_of(data) == Usage(10, 5, 15)
-    assert summed([data, data, {**data, "request": "r2"}]) == Usage(20, 10, 30)
+    assert total_usage([data, data, {**data, "request": "r2"}]) == Usage(20, 10, 30)

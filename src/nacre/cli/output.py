@@ -16,8 +16,8 @@ from nacre.cli.one_line import clean, clean_json, cut, pad, rfc3339, short_path,
 from nacre.cli.progress import Progress
 from nacre.cli.verbs import Flags
 from nacre.errors import ConfigError
+from nacre.render.colours import choose_theme, sgr_for
 from nacre.render.text import ago
-from nacre.render.theme import choose_theme, sgr_for
 
 if TYPE_CHECKING:
     from nacre.render.terminal import Sheet

@@ -27,6 +27,8 @@ _PALETTE = (
 )
 _ON = {1: "bold", 2: "dim", 3: "slanted", 4: "under", 9: "struck"}
 _OFF = {22: ("bold", "dim"), 23: ("slanted",), 24: ("under",), 29: ("struck",)}
+_INKS = {39: -1, **{30 + n: n for n in range(8)}, **{90 + n: 8 + n for n in range(8)}}
+_GROUNDS = {code + 10: colour for code, colour in _INKS.items()}
 # Clears the rest of a line; the mark for it is no text that a tool can write.
 _ERASING = frozenset(("\x1b[K", "\x1b[0K"))
 _ERASE = "\x1b[K"
@@ -59,7 +61,11 @@ def ansi(text: str) -> str:
     """Terminal output as HTML; of what was written over, what stands there at last."""
     if "\x1b" not in text and "\r" not in text:
         return escaped(text)
-    return "".join(_written(piece, pen) for piece, pen in _pieces(text))
+    found = []
+    for piece, pen in _pieces(text):
+        classes = pen.classes if piece else ""
+        found.append(f'<span class="{classes}">{escaped(piece)}</span>' if classes else escaped(piece))
+    return "".join(found)
 
 
 def plain(text: str) -> str:
@@ -69,37 +75,25 @@ def plain(text: str) -> str:
     return "".join(piece for piece, _ in _pieces(text))
 
 
-def _written(text: str, pen: Pen) -> str:
-    classes = pen.classes if text else ""
-    return f'<span class="{classes}">{escaped(text)}</span>' if classes else escaped(text)
-
-
-_Pieces = Iterable[tuple[str, Pen]]
-
-
 def _pieces(text: str) -> Iterator[tuple[str, Pen]]:
     """The text as it stands when all is written, in stretches of one pen."""
     pen = Pen()
     for line in _LINE.findall(text.replace("\r\n", "\n")) if "\r" in text else [text]:
-        found = list(_stretches(line, pen))
-        pen = found[-1][1]
-        yield from _overwritten(found) if "\r" in line else ((piece, its) for piece, its in found if piece != _ERASE)
+        found: list[tuple[str, Pen]] = []
+        at = 0
+        for sequence in _SEQUENCE.finditer(line):
+            found.append((line[at : sequence.start()], pen))
+            at = sequence.end()
+            if sequence["sgr"] is not None:
+                pen = _turn(pen, sequence["sgr"])
+            elif sequence[0] in _ERASING:
+                found.append((_ERASE, pen))
+        found.append((line[at:], pen))
+        yield from _overwrite(found) if "\r" in line else ((piece, its) for piece, its in found if piece != _ERASE)
 
 
-def _stretches(text: str, pen: Pen) -> Iterator[tuple[str, Pen]]:
-    at = 0
-    for found in _SEQUENCE.finditer(text):
-        yield text[at : found.start()], pen
-        at = found.end()
-        if found["sgr"] is not None:
-            pen = _turned(pen, found["sgr"])
-        elif found[0] in _ERASING:
-            yield _ERASE, pen
-    yield text[at:], pen
-
-
-def _overwritten(pieces: _Pieces) -> Iterator[tuple[str, Pen]]:
-    """A line as it looks after carriage returns have begun it anew."""
+def _overwrite(pieces: Iterable[tuple[str, Pen]]) -> Iterator[tuple[str, Pen]]:
+    """A line as it looks after carriage returns have begun it again."""
     cells: list[tuple[str, Pen]] = []
     column = 0
     for piece, pen in pieces:
@@ -118,60 +112,49 @@ def _overwritten(pieces: _Pieces) -> Iterator[tuple[str, Pen]]:
         yield "".join(character for character, _ in stretch), pen
 
 
-def _turned(pen: Pen, sgr: str) -> Pen:
+def _turn(pen: Pen, sgr: str) -> Pen:
     """The pen after a sequence; codes that are unknown change nothing."""
     codes = deque(int(code[:9]) if code else 0 for code in sgr.replace(":", ";").split(";"))
     while codes:
         code = codes.popleft()
         if code == 0:
             pen = Pen()
-        elif code in {38, 48}:
-            colour = _extended(codes)
-            pen = pen._replace(ink=colour) if code == 38 else pen._replace(ground=colour)  # noqa: PLR2004 - SGR
-        else:
-            pen = _simple(pen, code)
+        elif code in _ON:
+            pen = pen._replace(marks=pen.marks | {_ON[code]})
+        elif code in _OFF:
+            pen = pen._replace(marks=pen.marks - {*_OFF[code]})
+        elif code in {7, 27}:
+            pen = pen._replace(is_inverse=code == 7)  # noqa: PLR2004 - SGR
+        elif code == 38:  # noqa: PLR2004 - SGR
+            pen = pen._replace(ink=_read_colour(codes))
+        elif code == 48:  # noqa: PLR2004 - SGR
+            pen = pen._replace(ground=_read_colour(codes))
+        elif code in _INKS:
+            pen = pen._replace(ink=_INKS[code])
+        elif code in _GROUNDS:
+            pen = pen._replace(ground=_GROUNDS[code])
     return pen
 
 
-def _simple(pen: Pen, code: int) -> Pen:
-    if code in _ON:
-        return pen._replace(marks=pen.marks | {_ON[code]})
-    if code in _OFF:
-        return pen._replace(marks=pen.marks - {*_OFF[code]})
-    if code in {7, 27}:
-        return pen._replace(is_inverse=code == 7)  # noqa: PLR2004 - SGR
-    for first, last, offset in ((30, 37, 30), (90, 97, 82), (39, 39, 40)):
-        if first <= code <= last:
-            return pen._replace(ink=code - offset)
-    for first, last, offset in ((40, 47, 40), (100, 107, 92), (49, 49, 50)):
-        if first <= code <= last:
-            return pen._replace(ground=code - offset)
-    return pen
-
-
-def _extended(codes: deque[int]) -> int:
+def _read_colour(codes: deque[int]) -> int:
     """A colour of 256 or of millions as the nearest of sixteen; takes its codes away."""
     kind = codes.popleft() if codes else 0
     if kind == 5 and codes:  # noqa: PLR2004 - SGR
-        return _of_256(codes.popleft())
-    if kind == 2 and len(codes) >= 3:  # noqa: PLR2004 - SGR
-        return _nearest(codes.popleft(), codes.popleft(), codes.popleft())
-    return -1
+        number = codes.popleft()
+        if number < _CUBE:
+            return number
+        if number >= _GREYS:
+            colour = (8 + 10 * (number - _GREYS),) * 3
+        else:
+            red, rest = divmod(number - _CUBE, 36)
+            green, blue = divmod(rest, 6)
+            colour = _STEPS[red], _STEPS[green], _STEPS[blue]
+    elif kind == 2 and len(codes) >= 3:  # noqa: PLR2004 - SGR
+        colour = codes.popleft(), codes.popleft(), codes.popleft()
+    else:
+        return -1
 
-
-def _of_256(number: int) -> int:
-    if number < _CUBE:
-        return number
-    if number >= _GREYS:
-        grey = 8 + 10 * (number - _GREYS)
-        return _nearest(grey, grey, grey)
-    red, rest = divmod(number - _CUBE, 36)
-    green, blue = divmod(rest, 6)
-    return _nearest(_STEPS[red], _STEPS[green], _STEPS[blue])
-
-
-def _nearest(red: int, green: int, blue: int) -> int:
     def distance(at: int) -> int:
-        return sum((one - other) ** 2 for one, other in zip(_PALETTE[at], (red, green, blue), strict=True))
+        return sum((one - other) ** 2 for one, other in zip(_PALETTE[at], colour, strict=True))
 
     return min(range(len(_PALETTE)), key=distance)

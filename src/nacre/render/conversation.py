@@ -1,7 +1,8 @@
-"""A conversation as its readers see it: what was said, the calls with their results, and where it was cut."""
+"""A conversation as its readers see it: messages, calls with their results, where it was cut, and what is missing."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -10,7 +11,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.messages import Stored, ToolCall
+from nacre.messages import QuarantineEntry, Stored, ToolCall, describe_quarantine
+from nacre.records import Losses
 from nacre.render.text import count, size
 from nacre.render.usage import Usage
 
@@ -25,7 +27,7 @@ class Cover(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
 
     @property
-    def counted(self) -> str:
+    def totals(self) -> str:
         """How many messages, and how many tokens where that is known."""
         messages = f"{self.messages:,} message{'s' * (self.messages != 1)}"
         if self.usage is None or not self.usage.total:
@@ -51,7 +53,7 @@ class Call(Struct, frozen=True, kw_only=True):
     result: Result | None = None
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class MessageView(Struct, frozen=True, kw_only=True):
     """One message; `label` is its number, with its generation's before it where that is not the newest."""
 
     label: str
@@ -73,34 +75,76 @@ class Cut(Struct, frozen=True, kw_only=True):
     hidden: int = 0
 
 
-Part = Said | Cut
+Part = MessageView | Cut
 
 
 def parts(
     stored: Iterable[Stored], *, live: Container[int] | None = None, newest: str = "", cut: Cut | None = None
 ) -> Iterator[Part]:
-    """The parts of a conversation, results beside their calls.
+    """The parts of a conversation, results with their calls.
 
     `live` are the numbers in generation `newest` that are in the history now, None for all. `cut` is put
     before the first of them. Holds no more than one message and its results at a time.
     """
-    labels = _Labels(newest)
-    waiting: _Waiting | None = None
+    older: list[str] = []
+    waiting: MessageView | None = None
+    results: dict[int, Result] = {}
+    unanswered: dict[str, list[int]] = {}
     for one in stored:
+        # 1. Its label: numbers are unlike in all generations of a key.
+        label = str(one.n)
+        if newest and one.generation != newest:
+            if one.generation not in older:
+                older.append(one.generation)
+            label = f"{older.index(one.generation) + 1}.{one.n}"
         is_live = live is None or (one.n in live and one.generation == newest)
-        said = _said(one, label=labels.of(one), is_live=is_live)
-        if waiting is not None and waiting.takes(said, one.message.tool_call_id):
+        shown = _view(one, label=label, is_live=is_live)
+        # 2. A result goes to the call that waits for it, if both or neither are live.
+        places = unanswered.get(one.message.tool_call_id or "")
+        if waiting is not None and shown.role == "tool" and places and waiting.is_live == is_live:
+            text = "\n".join((shown.text, *shown.attachments))
+            results[places.pop()] = Result(label=label, ts=shown.ts, text=text)
             continue
+        # 3. Anything else ends the message that waited for results, and may wait itself.
         if waiting is not None:
-            yield waiting.said()
+            yield _with_results(waiting, results)
         if cut is not None and is_live:
             yield cut
             cut = None
-        waiting = _Waiting(said)
+        waiting, results, unanswered = shown, {}, {}
+        for place in range(len(shown.calls) - 1, -1, -1):
+            unanswered.setdefault(shown.calls[place].id, []).append(place)
     if waiting is not None:
-        yield waiting.said()
+        yield _with_results(waiting, results)
     if cut is not None:
         yield cut
+
+
+def _view(one: Stored, *, label: str, is_live: bool) -> MessageView:
+    message = one.message
+    text, others = text_of(message.content)
+    return MessageView(
+        label=label,
+        role=message.role,
+        ts=message.created or one.ts,
+        name=message.name or "",
+        text=text,
+        reasoning=message.reasoning or "",
+        model=message.model or "",
+        calls=tuple(
+            Call(id=call.id, name=call.name or str(call.extra.get("type", "call")), arguments=arguments_of(call))
+            for call in message.tool_calls
+        ),
+        attachments=others + tuple(map(describe_part, message.media)),
+        is_live=is_live,
+    )
+
+
+def _with_results(shown: MessageView, results: Mapping[int, Result]) -> MessageView:
+    if not results:
+        return shown
+    calls = (replace(call, result=results.get(place)) for place, call in enumerate(shown.calls))
+    return replace(shown, calls=tuple(calls))
 
 
 def text_of(content: str | list[Any] | None) -> tuple[str, tuple[str, ...]]:
@@ -113,13 +157,15 @@ def text_of(content: str | list[Any] | None) -> tuple[str, tuple[str, ...]]:
         if text is not None:
             texts.append(text)
         else:
-            others.append(described(part))
+            others.append(describe_part(part))
     return "\n".join(texts), tuple(others)
 
 
 def text_in(part: Any) -> str | None:
     """The text of a part of a message's content; None if it is something else."""
-    return part if isinstance(part, str) else _text(part)
+    if isinstance(part, Mapping) and part.get("type") in ("text", "input_text", "output_text"):
+        part = part.get("text")
+    return part if isinstance(part, str) else None
 
 
 def is_text(part: Any) -> bool:
@@ -127,7 +173,7 @@ def is_text(part: Any) -> bool:
     return text_in(part) is not None
 
 
-def described(part: Any) -> str:
+def describe_part(part: Any) -> str:
     """A few words for something that is not text: its kind, and where it is or how large."""
     if not isinstance(part, Mapping):
         return _json(part)
@@ -154,76 +200,6 @@ def arguments_of(call: ToolCall) -> str:
     return "" if given in (None, "") else _json(given)
 
 
-class _Labels:
-    """Numbers that are unlike in all generations of a key."""
-
-    def __init__(self, newest: str) -> None:
-        self._newest = newest
-        self._seen: list[str] = []
-
-    def of(self, one: Stored) -> str:
-        if not self._newest or one.generation == self._newest:
-            return str(one.n)
-        if one.generation not in self._seen:
-            self._seen.append(one.generation)
-        return f"{self._seen.index(one.generation) + 1}.{one.n}"
-
-
-class _Waiting:
-    """A message whose calls wait for their results."""
-
-    def __init__(self, said: Said) -> None:
-        self._said = said
-        self._results: dict[int, Result] = {}
-        self._unanswered: dict[str, list[int]] = {}
-        for place in range(len(said.calls) - 1, -1, -1):
-            self._unanswered.setdefault(said.calls[place].id, []).append(place)
-
-    def takes(self, answer: Said, id: str | None) -> bool:
-        """Put a result to its call; False if it is none, no call waits for it, or only one of the two is live."""
-        places = self._unanswered.get(id or "")
-        if answer.role != "tool" or not places or self._said.is_live != answer.is_live:
-            return False
-        text = "\n".join((answer.text, *answer.attachments)) if answer.attachments else answer.text
-        self._results[places.pop()] = Result(label=answer.label, ts=answer.ts, text=text)
-        return True
-
-    def said(self) -> Said:
-        if not self._results:
-            return self._said
-        calls = (replace(call, result=self._results.get(place)) for place, call in enumerate(self._said.calls))
-        return replace(self._said, calls=tuple(calls))
-
-
-def _said(one: Stored, *, label: str, is_live: bool) -> Said:
-    message = one.message
-    text, others = text_of(message.content)
-    return Said(
-        label=label,
-        role=message.role,
-        ts=message.created or one.ts,
-        name=message.name or "",
-        text=text,
-        reasoning=message.reasoning or "",
-        model=message.model or "",
-        calls=tuple(map(_call, message.tool_calls)),
-        attachments=others + tuple(map(described, message.media)),
-        is_live=is_live,
-    )
-
-
-def _call(call: ToolCall) -> Call:
-    name = call.name or str(call.extra.get("type", "call"))
-    return Call(id=call.id, name=name, arguments=arguments_of(call))
-
-
-def _text(part: Any) -> str | None:
-    if isinstance(part, Mapping) and part.get("type") in ("text", "input_text", "output_text"):
-        text = part.get("text")
-        return text if isinstance(text, str) else None
-    return None
-
-
 def _leaves(value: Any) -> Iterator[str]:
     """Every text in a JSON value."""
     if isinstance(value, str):
@@ -238,3 +214,45 @@ def _leaves(value: Any) -> Iterator[str]:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
+
+
+class Notice(Struct, frozen=True, kw_only=True):
+    """How much of a session waits in quarantine: whole records, bytes, a sentence, and the command that shows it."""
+
+    records: int
+    bytes: int
+    text: str
+    command: str
+
+
+def notices(entries: Iterable[QuarantineEntry]) -> Mapping[str, Notice]:
+    """A notice for each session that has unsettled entries; give it what `Sessions.quarantine` gives."""
+    found: dict[str, list[QuarantineEntry]] = {}
+    for entry in entries:
+        found.setdefault(entry.key, []).append(entry)
+    return {
+        key: Notice(
+            records=sum(len(entry.records) for entry in of),
+            bytes=sum(entry.bytes for entry in of),
+            text=describe_quarantine(of),
+            command=f"nacre sessions quarantine show {shlex.quote(key)}",
+        )
+        for key, of in found.items()
+    }
+
+
+class Unreadable(Struct, frozen=True, kw_only=True):
+    """How much of a session could not be read: records, large payloads, a sentence, and the command that shows more."""
+
+    records: int
+    payloads: int
+    text: str
+    command: str
+
+
+def unreadable(key: str, losses: Losses) -> Unreadable | None:
+    """A notice of what a read could not find; None if it found everything."""
+    if not losses:
+        return None
+    command = f"nacre sessions verify {shlex.quote(key)}"
+    return Unreadable(records=losses.records, payloads=losses.payloads, text=losses.text, command=command)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
 from nacre.agent.ports import STOPPED
-from nacre.render.code import Painter
+from nacre.render.colours import Painter
 from nacre.render.markdown import (
     Block,
     Code,

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import chain, groupby
+from itertools import groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.render.code import PLAIN, Painter
-from nacre.render.conversation import Call, Cover, Cut, Part, Said
+from nacre.render.colours import PLAIN, Painter, sgr_for
+from nacre.render.conversation import Call, Cover, Cut, MessageView, Part
 from nacre.render.markdown import Block, Code, Definitions, Heading, Line, Listing, Paragraph, Quote, Table, blocks
 from nacre.render.spans import BOLD, CODE, ITALIC, STRUCK, Span, spans
-from nacre.render.text import clip, cuts, one_line, pad, size, visible, width, wrapped
-from nacre.render.theme import sgr_for
+from nacre.render.text import clip, cuts, one_line, pad, size, visible, width, wrap
 
-_NARROWEST = 20
-_WIDEST_PROSE = 100
-_NARROWEST_CELL = 8
+_MIN_COLUMNS = 20
+_MAX_PROSE = 100
+_MIN_CELL = 8
 _SGR = ((BOLD, "1"), (ITALIC, "3"), (STRUCK, "9"), (CODE, "36"))
 _ROLES = {"user": "1;32", "assistant": "1;34", "tool": "35", "system": "33"}
 
@@ -43,9 +42,9 @@ class Sheet(Struct, frozen=True, kw_only=True):
         """The text in a colour, where there are any."""
         return f"\x1b[{sgr_for(self.theme, sgr)}m{text}\x1b[0m" if self.has_colour and sgr and text else text
 
-    def narrowed(self, columns: int) -> Sheet:
+    def narrow(self, columns: int) -> Sheet:
         """The same with fewer columns."""
-        return replace(self, columns=max(self.columns - columns, _NARROWEST))
+        return replace(self, columns=max(self.columns - columns, _MIN_COLUMNS))
 
 
 def cover(found: Cover, sheet: Sheet, *, when: When) -> Iterator[str]:
@@ -55,15 +54,34 @@ def cover(found: Cover, sheet: Sheet, *, when: When) -> Iterator[str]:
     facts = [one_line(found.key)]
     if found.created is not None:
         facts.append(f"created {when(found.created)}")
-    facts.append(found.counted)
-    yield from (sheet.paint(line, "2") for line in wrapped(" · ".join(facts), sheet.columns))
+    facts.append(found.totals)
+    yield from (sheet.paint(line, "2") for line in wrap(" · ".join(facts), sheet.columns))
 
 
 def conversation(found: Iterable[Part], sheet: Sheet, *, when: When) -> Iterator[str]:
-    """Every part of a conversation, each behind an empty line."""
+    """Every part of a conversation, each after an empty line."""
+    inner = sheet.narrow(2)
     for part in found:
         yield ""
-        yield from _cut(part, sheet) if isinstance(part, Cut) else _said(part, sheet, when)
+        if isinstance(part, Cut):
+            hidden = f", {part.hidden} message{'s' * (part.hidden != 1)} before" if part.hidden else ""
+            title = clip(f"── {'summary' if part.summary else 'history was cut'}{hidden} ", sheet.columns)
+            yield sheet.paint(title + "─" * (min(sheet.columns, _MAX_PROSE) - width(title)), "33")
+            yield from (f"  {line}" if line else "" for line in markdown(part.summary, inner))
+            continue
+        who = one_line(f"{part.role} {part.name}" if part.name else part.role)
+        facts = [*([one_line(part.model)] if part.model else ()), when(part.ts)]
+        if part.is_live:
+            rest = clip(" · ".join(["", *facts]), max(sheet.columns - width(who) - len(part.label) - 2, 0))
+            role = sheet.paint(who, _ROLES.get(part.role, "1"))
+            yield f"{sheet.paint('#' + part.label, '2')} {role}{sheet.paint(rest, '2')}"
+            yield from (f"  {line}" if line else "" for line in _body(part, inner))
+        else:
+            # Grey is one colour: nothing in it has another.
+            line = clip(f"#{part.label} × {' · '.join((who, *facts))} · not in the history", sheet.columns)
+            yield sheet.paint(line, "2")
+            for line in _body(part, replace(inner, has_colour=False)):
+                yield f"  {sheet.paint(line, '2')}" if line else ""
 
 
 def markdown(text: str, sheet: Sheet) -> Iterator[str]:
@@ -71,78 +89,45 @@ def markdown(text: str, sheet: Sheet) -> Iterator[str]:
     yield from _all(blocks(visible(text)), sheet)
 
 
-# ---- parts
+# ---- messages
 
 
-def _said(said: Said, sheet: Sheet, when: When) -> Iterator[str]:
-    yield _headline(said, sheet, when)
-    inner = sheet.narrowed(2)
-    if not said.is_live:
-        # Grey is one colour: nothing in it has another.
-        inner = replace(inner, has_colour=False)
-    for line in _body(said, inner):
-        yield f"  {line if said.is_live else sheet.paint(line, '2')}" if line else ""
-
-
-def _headline(said: Said, sheet: Sheet, when: When) -> str:
-    who = one_line(f"{said.role} {said.name}" if said.name else said.role)
-    facts = [who, *([one_line(said.model)] if said.model else ()), when(said.ts)]
-    if not said.is_live:
-        line = clip(f"#{said.label} × {' · '.join(facts)} · not in the history", sheet.columns)
-        return sheet.paint(line, "2")
-    rest = clip(" · ".join(["", *facts[1:]]), max(sheet.columns - width(who) - len(said.label) - 2, 0))
-    return (
-        f"{sheet.paint('#' + said.label, '2')} {sheet.paint(who, _ROLES.get(said.role, '1'))}{sheet.paint(rest, '2')}"
-    )
-
-
-def _body(said: Said, sheet: Sheet) -> Iterator[str]:
-    if said.reasoning:
-        yield from _reasoning(said.reasoning, sheet)
-    if said.text:
-        yield from _result(said.text, sheet) if said.role == "tool" else markdown(said.text, sheet)
-    for attachment in said.attachments:
+def _body(shown: MessageView, sheet: Sheet) -> Iterator[str]:
+    if shown.reasoning and sheet.is_full:
+        for line in wrap(visible(shown.reasoning).expandtabs(), sheet.columns - 2):
+            yield sheet.paint(f"~ {line}", "2;3")
+    elif shown.reasoning:
+        yield sheet.paint(clip(f"~ {one_line(shown.reasoning)}", sheet.columns), "2;3")
+    # The text of a tool is a result without a call that it belongs to.
+    if shown.text and shown.role != "tool":
+        yield from markdown(shown.text, sheet)
+    elif shown.text and sheet.is_full:
+        yield from _verbatim(shown.text, sheet)
+    elif shown.text:
+        yield clip(f"→ {one_line(shown.text)}", sheet.columns - 12) + sheet.paint(_extent(shown.text), "2")
+    for attachment in shown.attachments:
         yield sheet.paint(clip(f"[{one_line(attachment)}]", sheet.columns), "35")
-    for call in said.calls:
-        yield from _call(call, sheet)
+    for call in shown.calls:
+        yield from _unfold(call, sheet) if sheet.is_full else [_fold(call, sheet)]
 
 
-def _reasoning(text: str, sheet: Sheet) -> Iterator[str]:
-    if not sheet.is_full:
-        yield sheet.paint(clip(f"~ {one_line(text)}", sheet.columns), "2;3")
-        return
-    for line in wrapped(visible(text).expandtabs(), sheet.columns - 2):
-        yield sheet.paint(f"~ {line}", "2;3")
-
-
-def _result(text: str, sheet: Sheet) -> Iterator[str]:
-    """What a tool gave back without a call that it belongs to."""
-    if sheet.is_full:
-        yield from _verbatim(text, sheet)
-    else:
-        yield clip(f"→ {one_line(text)}", sheet.columns - 12) + sheet.paint(_extent(text), "2")
-
-
-def _call(call: Call, sheet: Sheet) -> Iterator[str]:
-    if sheet.is_full:
-        yield from _unfolded(call, sheet)
-        return
+def _fold(call: Call, sheet: Sheet) -> str:
     name = clip(one_line(call.name), sheet.columns // 3)
     end = _extent(call.result.text) if call.result is not None else ""
     room = sheet.columns - width(name) - 7
-    if room - width(end) > _NARROWEST:
+    if room - width(end) > _MIN_COLUMNS:
         room -= width(end)
     else:
         end = ""
     answer = one_line(call.result.text) if call.result is not None else "no result"
     arguments = clip(one_line(call.arguments), max(room - width(answer), room // 2))
     answer = clip(answer, room - width(arguments))
-    yield f"{sheet.paint(f'▸ {name}', '35')}({arguments}) {sheet.paint('→', '2')} {answer}{sheet.paint(end, '2')}"
+    return f"{sheet.paint(f'▸ {name}', '35')}({arguments}) {sheet.paint('→', '2')} {answer}{sheet.paint(end, '2')}"
 
 
-def _unfolded(call: Call, sheet: Sheet) -> Iterator[str]:
+def _unfold(call: Call, sheet: Sheet) -> Iterator[str]:
     yield sheet.paint(clip(f"▾ {one_line(call.name)}", sheet.columns), "35")
-    inner = sheet.narrowed(4)
+    inner = sheet.narrow(4)
     yield from (f"    {line}" for line in _verbatim(call.arguments, inner) if call.arguments)
     if call.result is None:
         yield sheet.paint("  → no result", "2")
@@ -154,15 +139,7 @@ def _unfolded(call: Call, sheet: Sheet) -> Iterator[str]:
 def _extent(text: str) -> str:
     """How much a folded text holds, where its first line is not all."""
     text = text.strip()
-    return f" ({size(len(text.encode(errors='replace')))})" if "\n" in text or len(text) > _WIDEST_PROSE else ""
-
-
-def _cut(cut: Cut, sheet: Sheet) -> Iterator[str]:
-    hidden = f", {cut.hidden} message{'s' * (cut.hidden != 1)} before" if cut.hidden else ""
-    title = clip(f"── {'summary' if cut.summary else 'history was cut'}{hidden} ", sheet.columns)
-    yield sheet.paint(title + "─" * (min(sheet.columns, _WIDEST_PROSE) - width(title)), "33")
-    for line in markdown(cut.summary, sheet.narrowed(2)):
-        yield f"  {line}" if line else ""
+    return f" ({size(len(text.encode(errors='replace')))})" if "\n" in text or len(text) > _MAX_PROSE else ""
 
 
 # ---- blocks
@@ -184,39 +161,25 @@ def _block(block: Block, sheet: Sheet) -> Iterator[str]:
             # Links by label stay as they are written: while an answer comes, nobody knows what will define them.
             yield from _flow(spans(text), sheet)
         case Code(language, text):
-            yield from _code(language, text, sheet)
+            painter = Painter(language if sheet.has_colour else "")
+            yield fence(sheet, language)
+            for line in visible(text).rstrip("\n").split("\n"):
+                yield from code_line(line, painter, sheet)
+            yield fence(sheet)
         case Table():
             yield from _table(block, sheet)
         case Quote(inner):
-            yield from (f"{sheet.paint('│', '2')} {line}".rstrip() for line in _all(inner, sheet.narrowed(2)))
+            yield from (f"{sheet.paint('│', '2')} {line}".rstrip() for line in _all(inner, sheet.narrow(2)))
         case Listing(items):
             for item in items:
+                # The mark before the first line, as many blanks before the others.
                 mark = item.mark if block.is_ordered else "•"
-                yield from _hung(mark, _tight(item.blocks, sheet.narrowed(len(mark) + 1)))
+                below = sheet.narrow(len(mark) + 1)
+                lines = [line for one in item.blocks for line in _block(one, below)]
+                for place, line in enumerate(lines or [""]):
+                    yield f"{' ' * len(mark) if place else mark} {line}".rstrip()
         case Line():
-            yield sheet.paint("─" * min(sheet.columns, _WIDEST_PROSE), "2")
-
-
-def _tight(found: Sequence[Block], sheet: Sheet) -> Iterator[str]:
-    return chain.from_iterable(_block(block, sheet) for block in found)
-
-
-def _hung(mark: str, lines: Iterable[str]) -> Iterator[str]:
-    """Lines with a mark before the first and as many blanks before the others."""
-    lead = f"{mark} "
-    for line in lines:
-        yield f"{lead}{line}".rstrip()
-        lead = " " * len(lead)
-    if lead[0] != " ":
-        yield mark
-
-
-def _code(language: str, text: str, sheet: Sheet) -> Iterator[str]:
-    painter = Painter(language if sheet.has_colour else "")
-    yield fence(sheet, language)
-    for line in visible(text).rstrip("\n").split("\n"):
-        yield from code_line(line, painter, sheet)
-    yield fence(sheet)
+            yield sheet.paint("─" * min(sheet.columns, _MAX_PROSE), "2")
 
 
 def fence(sheet: Sheet, language: str = "") -> str:
@@ -245,11 +208,15 @@ def _table(block: Table, sheet: Sheet) -> Iterator[str]:
     count = len(block.sides)
     room = sheet.columns - 3 * (count - 1)
     widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
-    if sum(widths) > room and count * _NARROWEST_CELL > room:
-        yield from _stacked(cells, sheet)
+    if sum(widths) > room and count * _MIN_CELL > room:
+        yield from _stack(cells, sheet)
         return
-    shares = _shared(widths, room)
-    lines = [[list(wrapped(cell, share)) for cell, share in zip(row, shares, strict=True)] for row in cells]
+    # Each column is as wide as it needs where that is less than its share, else an equal share of what is left.
+    shares, left = [0] * count, room
+    for done, place in enumerate(sorted(range(count), key=widths.__getitem__)):
+        shares[place] = max(min(widths[place], left // (count - done)), 1)
+        left -= shares[place]
+    lines = [[list(wrap(cell, share)) for cell, share in zip(row, shares, strict=True)] for row in cells]
     widths = [max(width(line) for cell in column for line in cell) for column in zip(*lines, strict=True)]
     is_wrapped = any(len(cell) > 1 for row in lines for cell in row)
     rule = sheet.paint("─┼─".join("─" * columns for columns in widths), "2")
@@ -257,37 +224,24 @@ def _table(block: Table, sheet: Sheet) -> Iterator[str]:
         if place == 1 or (place and is_wrapped):
             yield rule
         for at in range(max(map(len, row))):
-            columns = zip(row, widths, block.sides, strict=True)
-            parts = (_aligned(cell[at] if at < len(cell) else "", most, side) for cell, most, side in columns)
+            parts = []
+            for cell, columns, side in zip(row, widths, block.sides, strict=True):
+                text = cell[at] if at < len(cell) else ""
+                if side == "center":
+                    text = pad(text, (columns + width(text)) // 2, right=True)
+                parts.append(pad(text, columns, right=side == "right"))
             yield sheet.paint(" │ ".join(parts).rstrip(), "" if place else "1")
     if len(lines) == 1:
         yield rule
 
 
-def _aligned(text: str, columns: int, side: str) -> str:
-    """The text on its side of a column."""
-    if side == "center":
-        text = pad(text, (columns + width(text)) // 2, right=True)
-    return pad(text, columns, right=side == "right")
-
-
-def _shared(widths: Sequence[int], room: int) -> list[int]:
-    """The width of each column: as much as it needs where that is less than its share, else an equal share."""
-    left, shared = room, dict[int, int]()
-    for place in sorted(range(len(widths)), key=widths.__getitem__):
-        share = left // (len(widths) - len(shared))
-        shared[place] = max(min(widths[place], share), 1)
-        left -= shared[place]
-    return [shared[place] for place in range(len(widths))]
-
-
-def _stacked(cells: Sequence[Sequence[str]], sheet: Sheet) -> Iterator[str]:
+def _stack(cells: Sequence[Sequence[str]], sheet: Sheet) -> Iterator[str]:
     """Each row as lines of `head: cell`, below a rule."""
     heads, *rows = cells
     for row in rows or [[""] * len(heads)]:
-        yield sheet.paint("─" * min(sheet.columns, _WIDEST_PROSE), "2")
+        yield sheet.paint("─" * min(sheet.columns, _MAX_PROSE), "2")
         for head, cell in zip(heads, row, strict=True):
-            first, *others = wrapped(f"{head}: {cell}".strip(), sheet.columns)
+            first, *others = wrap(f"{head}: {cell}".strip(), sheet.columns)
             marked = head if first.startswith(f"{head}:") else ""
             yield sheet.paint(marked, "1") + first[len(marked) :]
             yield from others
@@ -298,41 +252,28 @@ def _stacked(cells: Sequence[Sequence[str]], sheet: Sheet) -> Iterator[str]:
 
 def _flow(found: Iterable[Span], sheet: Sheet, *, sgr: str = "") -> Iterator[str]:
     """Spans as wrapped lines, each painted whole, so that no colour runs over a line's end."""
-    shown = [piece for _, link in groupby(found, key=lambda span: span.address) for piece in _shown(link, sheet, sgr)]
-    for line in _lines(shown):
-        for pieces in _sliced(line, min(sheet.columns, _WIDEST_PROSE)):
+    lines: list[list[tuple[str, str]]] = [[]]
+    for address, link in groupby(found, key=lambda span: span.address):
+        label, painted, shown = "", "", []
+        for span in link:
+            codes = [code for style, code in _SGR if span.style & style]
+            painted = ";".join((*([sgr] if sgr else ()), *codes, *(["4"] if address else ())))
+            # Ticks around code where there is no colour for it.
+            text = span.text.expandtabs(4) if "\t" in span.text else span.text
+            shown.append((f"`{text}`" if span.style & CODE and not sheet.has_colour else text, painted))
+            label += text
+        if address and label not in {address, address.removeprefix("mailto:")}:
+            shown.append((f" ({address})", painted))
+        for piece, style in shown:
+            first, *others = piece.split("\n")
+            lines[-1].append((first, style))
+            lines += ([(other, style)] for other in others)
+    for line in lines:
+        for pieces in _slice(line, min(sheet.columns, _MAX_PROSE)):
             yield "".join(sheet.paint(text, style) for text, style in pieces)
 
 
-def _shown(link: Iterable[Span], sheet: Sheet, sgr: str) -> Iterator[tuple[str, str]]:
-    """The spans of one link, or of none: ticks around code where there is no colour for it, the address behind all."""
-    label, style, address = "", "", ""
-    for span in link:
-        text = span.text.expandtabs(4) if "\t" in span.text else span.text
-        label, style, address = label + text, _sgr(span, sgr), span.address
-        yield f"`{text}`" if span.style & CODE and not sheet.has_colour else text, style
-    if address and label not in {address, address.removeprefix("mailto:")}:
-        yield f" ({address})", style
-
-
-def _sgr(span: Span, sgr: str) -> str:
-    codes = [code for style, code in _SGR if span.style & style]
-    return ";".join((*([sgr] if sgr else ()), *codes, *(["4"] if span.address else ())))
-
-
-def _lines(shown: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    """Painted texts, cut at their newlines."""
-    line: list[tuple[str, str]] = []
-    for text, sgr in shown:
-        first, *others = text.split("\n")
-        line.append((first, sgr))
-        for other in others:
-            yield line
-            line = [(other, sgr)]
-    yield line
-
-
-def _sliced(line: Sequence[tuple[str, str]], columns: int) -> Iterator[list[tuple[str, str]]]:
+def _slice(line: Sequence[tuple[str, str]], columns: int) -> Iterator[list[tuple[str, str]]]:
     """The painted texts of each line that they are cut into, in one pass over both."""
     place = base = 0
     for start, end in cuts("".join(text for text, _ in line), columns):

@@ -1,4 +1,4 @@
-"""Text that is safe to print: control characters made visible, measured and wrapped by terminal columns.
+"""Text that is safe to print: control characters made visible, measured and wrapped by terminal columns; and bars.
 
 Texts are measured by what a terminal shows as one: a letter with its marks, an emoji sequence, a flag, a syllable of
 Hangul or Devanagari. `wcwidth` knows these; without it (it comes with the `agent` extra) marks are joined to the
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
+from typing import Any
 
 # What can drive a terminal or hide text: C0 without newline and tab, DEL, C1, line separators, marks and
 # overrides of direction, invisible tag characters; and surrogates, which cannot be written at all.
@@ -29,13 +30,22 @@ _PAIRED = ((0x1F1E6, 0x1F1FF), (0x1F3FB, 0x1F3FF))
 """Letters of flags, and skin tones."""
 _KILO = 1000
 _UNITS = "kMGTP"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_MAX_LABEL = 32
 
 
 def visible(text: str) -> str:
-    """The text with every character that could drive a terminal or hide text shown as its number."""
+    r"""The text with every character that could drive a terminal or hide text as its number: \x1b, \u202e."""
     if text.isascii() and text.isprintable():
         return text
-    return _UNSAFE.sub(_shown, text.replace("\r\n", "\n"))
+
+    def escape(match: re.Match[str]) -> str:
+        code = ord(match[0])
+        if code <= 0xFF:  # noqa: PLR2004 - two digits
+            return f"\\x{code:02x}"
+        return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - four
+
+    return _UNSAFE.sub(escape, text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:
@@ -64,15 +74,17 @@ def clip(text: str, columns: int, *, mark: str = "…") -> str:
 
 
 def pad(text: str, columns: int, *, right: bool = False) -> str:
-    """The text with blanks up to a width, behind it or before it."""
+    """The text with blanks up to a width, after it or before it."""
     blanks = " " * (columns - width(text))
     return blanks + text if right else text + blanks
 
 
 def cuts(text: str, columns: int) -> Iterator[tuple[int, int]]:
-    """Where a line is cut to fit: at blanks, beside wide characters, else anywhere; blanks at a cut are left out."""
+    """Where a line is cut to fit: at blanks, next to wide characters, else anywhere; blanks at a cut are left out."""
     is_ascii = text.isascii()
-    starts, widths = _measured(text)
+    # Where each cell begins, and how many columns it takes; of ASCII each takes one.
+    cells = [] if is_ascii else list(_cells(text))
+    starts = range(len(text)) if is_ascii else [start for start, _ in cells]
     size = len(starts)
     at = 0
     while True:
@@ -80,8 +92,8 @@ def cuts(text: str, columns: int) -> Iterator[tuple[int, int]]:
         if is_ascii:
             limit = min(at + columns, size)
         else:
-            while limit < size and room >= widths[limit]:
-                room -= widths[limit]
+            while limit < size and room >= cells[limit][1]:
+                room -= cells[limit][1]
                 limit += 1
         limit = max(limit, at + 1)
         start = starts[at] if at < size else len(text)
@@ -94,7 +106,7 @@ def cuts(text: str, columns: int) -> Iterator[tuple[int, int]]:
         at = end + 1 if text[starts[end]] == " " else end
 
 
-def wrapped(text: str, columns: int) -> Iterator[str]:
+def wrap(text: str, columns: int) -> Iterator[str]:
     """The lines of a text, cut to fit."""
     for line in text.split("\n"):
         yield from (line[start:end] for start, end in cuts(line, columns))
@@ -129,52 +141,32 @@ def ago(moment: datetime, now: datetime) -> str:
     return "just now"
 
 
-def _shown(match: re.Match[str]) -> str:
-    r"""The character as an escape of its number: \x1b, \u202e."""
-    code = ord(match[0])
-    if code <= 0xFF:  # noqa: PLR2004 - two digits
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - four
-
-
-def _measured(text: str) -> tuple[Sequence[int], Sequence[int]]:
-    """Where each cell of a text begins, and how many columns it takes."""
-    if text.isascii():
-        return range(len(text)), (1,) * len(text)
-    cells = list(_cells(text))
-    return [start for start, _ in cells], [columns for _, columns in cells]
-
-
 def _cells(text: str) -> Iterator[tuple[int, int]]:
     """Where each part of a text begins that a terminal shows as one, and the columns it takes."""
     if not any(map(_joins, set(text))):
         yield from enumerate(map(_columns, text))
         return
-    split, measure = _wcwidth()
-    start = 0
-    for part in split(text):
-        yield start, measure(part)
+    start, wcwidth = 0, _wcwidth()
+    if wcwidth is None:
+        # Each character with the marks that follow it.
+        for end in range(1, len(text) + 1):
+            if end == len(text) or _columns(text[end]):
+                part = text[start:end]
+                yield start, max(sum(map(_columns, part)), 2 * (_EMOJI in part))
+                start = end
+        return
+    for part in wcwidth.iter_graphemes(text):
+        yield start, max(wcwidth.wcswidth(part), 0)
         start += len(part)
 
 
 @cache
-def _wcwidth() -> tuple[Callable[[str], Iterator[str]], Callable[[str], int]]:
-    """The functions that split a text into what is shown as one, and measure that."""
+def _wcwidth() -> Any:
     try:
-        from wcwidth import iter_graphemes, wcswidth  # noqa: PLC0415 - only for texts that need it
+        import wcwidth  # noqa: PLC0415 - only for texts that need it
     except ImportError:
-        return _split, lambda part: max(sum(map(_columns, part)), 2 * (_EMOJI in part))
-    return iter_graphemes, lambda part: max(wcswidth(part), 0)
-
-
-def _split(text: str) -> Iterator[str]:
-    """The characters of a text, each with the marks that follow it."""
-    start = 0
-    for place in range(1, len(text)):
-        if _columns(text[place]):
-            yield text[start:place]
-            start = place
-    yield text[start:]
+        return None
+    return wcwidth
 
 
 @lru_cache(maxsize=4096)
@@ -208,3 +200,22 @@ def _cut(text: str, starts: Sequence[int], *, at: int, limit: int) -> int:
         if here == " " or _columns(here) > 1 or _columns(before) > 1:
             return place
     return limit
+
+
+def bars(rows: Sequence[tuple[str, int]], columns: int, *, is_ascii: bool = False) -> Iterator[str]:
+    """A line for each row: its label, its bar, its number; the longest bar takes what is left of the columns."""
+    if not rows:
+        return
+    labels = [clip(label, min(_MAX_LABEL, columns // 2), mark="." if is_ascii else "…") for label, _ in rows]
+    numbers = [count(number) for _, number in rows]
+    left, right = max(map(width, labels)), max(map(len, numbers))
+    room = max(columns - left - right - 4, 1)
+    most = max(number for _, number in rows) or 1
+    for label, number, (_, value) in zip(labels, numbers, rows, strict=True):
+        # A length in proportion; what is more than nothing is seen.
+        if is_ascii:
+            bar = "#" * max(value * room // most, int(value > 0))
+        else:
+            whole, part = divmod(max(value * room * 8 // most, int(value > 0)), 8)
+            bar = "█" * whole + (_EIGHTHS[part] if part else "")
+        yield f"{pad(label, left)}  {pad(bar, room)}  {number:>{right}}"

@@ -29,7 +29,7 @@ from nacre.memory.home import open_home
 from nacre.messages import Message, Snapshot, ToolCall
 from nacre.opening import default_place
 from nacre.records import SetMeta
-from nacre.render.prices import Prices
+from nacre.render.usage import Prices
 from nacre.runtime import titles
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.agent_parts import Furniture, Makings, furnish, searches_by_meaning, servers_for, workspace

@@ -260,7 +260,7 @@ def _ask(out: Out, view: TurnOutput, ticker: Ticker) -> Ask | None:
         if lines:
             out.warn("\n".join(lines))
 
-    return ask_with(lambda approval, most: question(approval, out.sheet(), most=most), show, asker(show))
+    return ask_with(lambda approval, limit: question(approval, out.sheet(), limit=limit), show, asker(show))
 
 
 # ---- One turn for `nacre chat PROMPT`: runs it to its answer, or until a signal ends it

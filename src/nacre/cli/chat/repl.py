@@ -30,7 +30,7 @@ from nacre.cli.failures import OK, SIGNALLED
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 from nacre.errors import NacreError, install_command
-from nacre.render.text import wrapped
+from nacre.render.text import wrap
 from nacre.runtime.assembly import App
 
 logger = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ def _greet(app: App, args: Namespace, out: Out) -> None:
     columns = out.sheet().columns - 1
     for label, text in facts:
         head = label or f"nacre {__version__}: "
-        first, *others = wrapped(f"{head}{clean(text)}", columns)
+        first, *others = wrap(f"{head}{clean(text)}", columns)
         out.say(f"{out.bold(head)}{first.removeprefix(head)}")
         for line in others:
             out.say(f"  {line}")

@@ -17,10 +17,10 @@ from nacre.cli.store_choice import remember_rows
 from nacre.errors import NacreError
 from nacre.messages import SessionInfo, Stored
 from nacre.render import terminal
+from nacre.render.changes import change_lines
 from nacre.render.html_page import page
 from nacre.render.markdown_export import document
-from nacre.render.text import clip, one_line, pad, width, wrapped
-from nacre.render.text_changes import change_lines
+from nacre.render.text import clip, one_line, pad, width, wrap
 from nacre.render.turn import Turn, question
 from nacre.runtime.assembly import App
 
@@ -48,14 +48,14 @@ class Screen:
 
     def wrap(self, text: str) -> list[str]:
         """Lines that fit the screen."""
-        return list(wrapped(text, self._out.sheet().columns - 1))
+        return list(wrap(text, self._out.sheet().columns - 1))
 
     def drawing(self) -> Turn:
         return Turn(self._out.sheet)
 
     def question(self, approval: Approval, limit: int) -> list[str]:
         """A call that somebody has to allow, in at most so many lines."""
-        return question(approval, self._out.sheet(), most=limit)
+        return question(approval, self._out.sheet(), limit=limit)
 
     def change(self, change: Change) -> list[str]:
         """What was done to a file."""
@@ -90,7 +90,7 @@ class Screen:
         indent = 6 if is_narrow else left + 4
         lines: list[str] = []
         for name, meaning in cells:
-            first, *others = wrapped(meaning, max(sheet.columns - indent - 1, 8))
+            first, *others = wrap(meaning, max(sheet.columns - indent - 1, 8))
             head = sheet.paint(clip(name, sheet.columns - 3) if is_narrow else pad(name, left), "1")
             lines += (
                 [f"  {head}", *([f"      {first}"] if first else [])] if is_narrow else [f"  {head}  {first}".rstrip()]

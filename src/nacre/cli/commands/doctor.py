@@ -19,7 +19,7 @@ from nacre.cli.output import Out
 from nacre.cli.store_choice import emptied_logs, opened, root_of
 from nacre.errors import NacreError
 from nacre.keys import OWN_KEYS, is_internal
-from nacre.render.quarantine_report import notices
+from nacre.render.conversation import notices
 from nacre.user_files import has_standby, standby_folder, state_folder
 
 EXAMPLES = (

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nacre.history.list_page import Order
     from nacre.index.warm import Listed
     from nacre.messages import SessionInfo
-    from nacre.render.quarantine_report import Notice
+    from nacre.render.conversation import Notice
 
     Info = SessionInfo | Listed
 
@@ -150,7 +150,7 @@ def _quarantined(args: Namespace, root: str) -> Mapping[str, Notice]:
     """What is in quarantine, by session; most stores have none, and are not opened for it."""
     if not os.path.isdir(f"{root}/quarantine"):
         return {}
-    from nacre.render.quarantine_report import notices  # noqa: PLC0415 - only where there may be some
+    from nacre.render.conversation import notices  # noqa: PLC0415 - only where there may be some
 
     with opened(args) as sessions:
         return notices(sessions.quarantine())

@@ -21,9 +21,8 @@ from nacre.history import record_lines, session_state
 from nacre.history.overview import Labels, labels
 from nacre.messages import Entry, Stored
 from nacre.records import Losses, Record, Records, View
-from nacre.render.conversation import Cover, Cut, Part, parts
-from nacre.render.quarantine_report import Notice, notices, unreadable
-from nacre.render.usage import Usage, summed
+from nacre.render.conversation import Cover, Cut, Notice, Part, notices, parts, unreadable
+from nacre.render.usage import Usage, total_usage
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions
@@ -213,7 +212,7 @@ def _cover(view: View, held: Records, key: str, *, messages: int, used: Sequence
         title=title if isinstance(title, str) else "",
         created=parse_time(view.created) if view.created else None,
         messages=messages,
-        usage=None if used is None else summed(record.data for record in used),
+        usage=None if used is None else total_usage(record.data for record in used),
     )
 
 

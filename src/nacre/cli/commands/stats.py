@@ -23,11 +23,9 @@ from nacre.codec import time_of
 from nacre.config import load
 from nacre.messages import Message
 from nacre.records import Record, View
-from nacre.render.bars import bars
-from nacre.render.prices import Prices, money
-from nacre.render.quarantine_report import Notice, notices
-from nacre.render.text import count
-from nacre.render.usage import Usage, request_of, text_of, usage_of
+from nacre.render.conversation import Notice, notices
+from nacre.render.text import bars, count
+from nacre.render.usage import Prices, Usage, money, request_of, text_of, usage_of
 
 if TYPE_CHECKING:
     from nacre.sessions import Sessions

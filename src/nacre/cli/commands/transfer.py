@@ -21,7 +21,7 @@ from nacre.cli.refs import add_ref, find
 from nacre.cli.store_choice import opened, root_of
 from nacre.history import record_lines
 from nacre.records import Losses, View
-from nacre.render.quarantine_report import unreadable
+from nacre.render.conversation import unreadable
 
 if TYPE_CHECKING:
     from nacre.legacy.migration import Migration

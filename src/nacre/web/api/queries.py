@@ -18,8 +18,8 @@ from nacre.history.list_page import Order, parse_cursor
 from nacre.history.transcript import Transcript, Wanted, open_at
 from nacre.index import minilm
 from nacre.records import Losses, Record, SetMeta, View
-from nacre.render.quarantine_report import Notice, notices, unreadable
-from nacre.render.usage import summed
+from nacre.render.conversation import Notice, notices, unreadable
+from nacre.render.usage import total_usage
 from nacre.sessions import Sessions
 from nacre.web.api import schemas
 from nacre.web.http_errors import Fault
@@ -214,7 +214,7 @@ def _head(view: View, query: schemas.ReadQuery) -> schemas.Conversation:
     title, tokens = session_state.meta(view, view.state).get("title", ""), None
     if query.tokens == "yes" and view.is_newest:
         notes = [record.data for record in view.all() if record.t == "use"]
-        ours, theirs = add_up(notes), summed(notes)
+        ours, theirs = add_up(notes), total_usage(notes)
         given, made = theirs.input or ours.prompt, theirs.output or ours.completion
         tokens = schemas.Tokens(input=given, output=made, total=theirs.total or given + made)
     return schemas.Conversation(

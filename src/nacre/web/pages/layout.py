@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from nacre.config import MAIN
 from nacre.messages import SessionInfo
 from nacre.render.html import escaped
-from nacre.render.look import STYLE
+from nacre.render.html_page import STYLE
 from nacre.render.text import clip, one_line
 from nacre.runtime import App
 from nacre.web.caller import caller

@@ -15,7 +15,7 @@ from nacre.history.branches import Bar
 from nacre.history.transcript import Chunk, Fork, Transcript
 from nacre.index.query import parse
 from nacre.messages import Message
-from nacre.render.conversation import Call, Cut, Said, parts, text_in
+from nacre.render.conversation import Call, Cut, MessageView, parts, text_in
 from nacre.render.html import escaped, html
 from nacre.render.html_page import facts, kind_of, who
 from nacre.web.pages import message_parts, urls
@@ -65,7 +65,7 @@ def _pieces(scene: Scene, chunk: Chunk) -> Iterator[str]:
         yield _switcher(shown, forks[0])
     # What the model sees, or would see again if the session went on from the branch that is shown.
     live = frozenset(n for place, n in numbers.items() if place > shown.hidden)
-    run: list[Said] = []
+    run: list[MessageView] = []
     for part in parts(chunk.stored, live=live, newest=shown.generation):
         if isinstance(part, Cut):
             continue
@@ -86,14 +86,14 @@ def _pieces(scene: Scene, chunk: Chunk) -> Iterator[str]:
     yield from _run(run, scene)
 
 
-def _is_quiet(said: Said, scene: Scene) -> bool:
+def _is_quiet(said: MessageView, scene: Scene) -> bool:
     """Tell whether a message only calls, and what came of that is only text."""
     answers = [answer for call in said.calls if (answer := scene.given.get(_answer(call))) is not None]
     shows = said.text.strip() or said.attachments or any(map(message_parts.attachments, answers))
     return bool(said.calls) and said.role == "assistant" and not shows
 
 
-def _run(run: Sequence[Said], scene: Scene) -> Iterator[str]:
+def _run(run: Sequence[MessageView], scene: Scene) -> Iterator[str]:
     """Messages that do nothing but call, folded if they call often; one that says something stands alone."""
     many = [made for said in run if _is_quiet(said, scene) for made in _made(said, scene)]
     if len(many) < MIN_IN_RUN:
@@ -107,7 +107,7 @@ def _run(run: Sequence[Said], scene: Scene) -> Iterator[str]:
 # ---- one message
 
 
-def _article(said: Said, scene: Scene, *, is_compact: bool = False) -> str:
+def _article(said: MessageView, scene: Scene, *, is_compact: bool = False) -> str:
     look = f"{kind_of(said)}{' compact' if is_compact else ''}"
     label = escaped(said.label)
     link = f'<a href="#{label}" title="Link to this message">#{label}</a>'
@@ -121,7 +121,7 @@ def _article(said: Said, scene: Scene, *, is_compact: bool = False) -> str:
     )
 
 
-def _body(said: Said, scene: Scene) -> Iterator[str]:
+def _body(said: MessageView, scene: Scene) -> Iterator[str]:
     if said.reasoning:
         thought = escaped(cut(said.reasoning))
         yield f'<details class="thinking"><summary><i>thinking</i></summary><pre tabindex="0">{thought}</pre></details>'
@@ -147,7 +147,7 @@ def _body(said: Said, scene: Scene) -> Iterator[str]:
         yield from (message_parts.call_line(made) + attached for made, attached in zip(many, shown, strict=True))
 
 
-def _made(said: Said, scene: Scene) -> list[Made]:
+def _made(said: MessageView, scene: Scene) -> list[Made]:
     """The calls of a message; each begins when the one before has ended."""
     made: list[Made] = []
     since = said.ts

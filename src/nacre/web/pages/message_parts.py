@@ -17,8 +17,8 @@ from starlette.responses import Response
 
 from nacre.messages import Message, ToolCall
 from nacre.render.ansi import ansi, plain
-from nacre.render.conversation import Call, arguments_of, described, is_text, text_in, text_of
-from nacre.render.diff import changed, is_patch, patch, written
+from nacre.render.changes import addition_html, edit_html, is_patch, patch_html
+from nacre.render.conversation import Call, arguments_of, describe_part, is_text, text_in, text_of
 from nacre.render.html import escaped
 from nacre.render.html_page import amount
 from nacre.render.spans import is_linkable
@@ -137,15 +137,15 @@ def arguments(given: ToolCall) -> str:
     """A call's arguments: a command as it was typed, an edit as what it changes, all else name by name."""
     match _mapping(given):
         case {"old_text": str(old), "new_text": str(new), **rest}:
-            return f"{changed(cut(old), cut(new))}{_rest(rest)}"
+            return f"{edit_html(cut(old), cut(new))}{_rest(rest)}"
         case {"old_string": str(old), "new_string": str(new), **rest}:
-            return f"{changed(cut(old), cut(new))}{_rest(rest)}"
+            return f"{edit_html(cut(old), cut(new))}{_rest(rest)}"
         case {"path": str(), "content": str(content), **rest}:
-            return f"{written(cut(content))}{_rest(rest)}"
+            return f"{addition_html(cut(content))}{_rest(rest)}"
         case {"command": str(command), **rest}:
             return f'<pre tabindex="0">$ {escaped(cut(command))}</pre>{_rest(rest)}'
         case {"patch": str(text), **rest} | {"diff": str(text), **rest}:
-            return f"{patch(cut(text))}{_rest(rest)}"
+            return f"{patch_html(cut(text))}{_rest(rest)}"
         case _:
             text = arguments_of(given)
             return f'<pre tabindex="0">{escaped(cut(text))}</pre>' if text else ""
@@ -153,7 +153,7 @@ def arguments(given: ToolCall) -> str:
 
 def output(text: str) -> str:
     """A tool's output as a terminal would show it."""
-    return patch(cut(text)) if is_patch(text) else f'<pre tabindex="0">{ansi(cut(text))}</pre>'
+    return patch_html(cut(text)) if is_patch(text) else f'<pre tabindex="0">{ansi(cut(text))}</pre>'
 
 
 def cut(text: str) -> str:
@@ -299,8 +299,8 @@ def _part_html(part: Any, address: str) -> str:
         payload = None
     if payload is None:
         # A picture that is elsewhere is linked, never loaded.
-        words = escaped(clip(one_line(described(part)), _MAX_LINE))
-        found = re.search(r"https?://[^\s\"'<>]+", described(part))
+        words = escaped(clip(one_line(describe_part(part)), _MAX_LINE))
+        found = re.search(r"https?://[^\s\"'<>]+", describe_part(part))
         if found is not None and is_linkable(found[0]):
             words = f'<a href="{escaped(found[0])}" rel="noopener noreferrer nofollow">{words}</a>'
         return f'<p class="attachment">[{words}]</p>'

@@ -18,10 +18,9 @@ from nacre.history.transcript import Transcript, Wanted, message, whole
 from nacre.history.transcript import part as transcript_part
 from nacre.messages import Stored
 from nacre.records import View
-from nacre.render.conversation import Cover, Cut, parts
+from nacre.render.conversation import Cover, Cut, notices, parts
 from nacre.render.html import escaped
 from nacre.render.markdown_export import document
-from nacre.render.quarantine_report import notices
 from nacre.sessions import Sessions
 from nacre.web import caller
 from nacre.web.api import queries

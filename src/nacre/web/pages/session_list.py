@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from nacre.history.list_page import Which
 from nacre.keys import is_internal
 from nacre.messages import SessionInfo
+from nacre.render.conversation import Notice, notices
 from nacre.render.html import escaped
-from nacre.render.quarantine_report import Notice, notices
 from nacre.render.text import ago, count, one_line, size
 from nacre.runtime import App
 from nacre.web.pages import urls

@@ -9,8 +9,8 @@ from nacre.channels.file_parts import MAX_IMAGE_BYTES, MAX_TEXT_BYTES
 from nacre.history.branches import Bar
 from nacre.history.transcript import CHUNK, Transcript
 from nacre.keys import is_internal
+from nacre.render.conversation import Notice, unreadable
 from nacre.render.html import escaped
-from nacre.render.quarantine_report import Notice, unreadable
 from nacre.render.text import clip, one_line
 from nacre.web.pages import message_html, session_usage, urls
 from nacre.web.pages.layout import icon, top

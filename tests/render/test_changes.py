@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nacre.agent.ports import Approval, Change
 from nacre.messages import ToolCall
+from nacre.render.changes import change_lines, diff, mark
 from nacre.render.terminal import Sheet
-from nacre.render.text_changes import change_lines, diff, mark
 from nacre.render.turn import question
 from tests.growth import assert_linear
 from tests.render.test_turn import Tool
@@ -56,7 +56,7 @@ def test_a_question_shows_the_change_the_rules_and_the_task() -> None:
         "    + x",
         "  always = allow write_file(**) in this folder",
     ]
-    assert len(question(approval, Sheet(), most=4)) == 4
+    assert len(question(approval, Sheet(), limit=4)) == 4
 
 
 def test_a_line_of_megabytes_does_not_take_long() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nacre.render.theme import choose_theme, sgr_for
+from nacre.render.colours import choose_theme, sgr_for
 
 
 @pytest.mark.parametrize(
