@@ -15,7 +15,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Protocol
 
 import anyio
@@ -201,34 +201,30 @@ class Cell:
 
     def __init__(self, make: Callable[[str], Plan], *, made_for: object) -> None:
         self.made_for = made_for
-        scratch = Scratch()
-        try:
+        with ExitStack() as undo:
+            scratch = Scratch()
+            undo.callback(scratch.remove)
             plan = make(scratch.path)
-        except OSError:
-            scratch.remove()
-            raise
-        group = make_cgroup(plan.processes)
-        orders, self._orders = os.pipe()
-        self.output, printed = os.pipe()
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - to run commands is what a sandbox is for
-                # In the control group from its first moment.
-                plan.command if group is None else ["/bin/sh", "-c", _JOIN_CGROUP, group, *plan.command],
-                stdin=orders,
-                stdout=printed,
-                stderr=printed,
-                pass_fds=plan.passed,
-                cwd="/",
-                env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
-                start_new_session=True,
-            )
-        except OSError:
-            _close((self._orders, self.output, plan.news))
-            scratch.remove()
-            remove_cgroup(group)
-            raise
-        finally:
-            _close((orders, printed, *plan.passed))
+            group = make_cgroup(plan.processes)
+            undo.callback(remove_cgroup, group)
+            orders, self._orders = os.pipe()
+            self.output, printed = os.pipe()
+            undo.callback(_close, (self._orders, self.output, plan.news))
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - to run commands is what a sandbox is for
+                    # In the control group from its first moment.
+                    plan.command if group is None else ["/bin/sh", "-c", _JOIN_CGROUP, group, *plan.command],
+                    stdin=orders,
+                    stdout=printed,
+                    stderr=printed,
+                    pass_fds=plan.passed,
+                    cwd="/",
+                    env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+                    start_new_session=True,
+                )
+            finally:
+                _close((orders, printed, *plan.passed))
+            undo.pop_all()
         self._news = plan.news
         self._heard = b""
         self._first: int | None = None

@@ -127,19 +127,15 @@ async def _ask_server(client: AsyncClient, url: URL, gate: Gate, *, max_bytes: i
     addresses = await gate.addresses(url.host, url.port or _PORTS[url.scheme])
     failure: Exception | None = None
     for address in addresses[:_MAX_ADDRESSES]:
-        request = client.build_request(
-            "GET",
-            url.copy_with(host=address, fragment=None),
-            headers={**_HEADERS, "host": url.netloc.decode("ascii")},
-            # The certificate must be the host's, though its address is what is connected to.
-            extensions={"sni_hostname": url.host},
-        )
         try:
-            response = await client.send(request, stream=True)
-            try:
+            async with client.stream(
+                "GET",
+                url.copy_with(host=address, fragment=None),
+                headers={**_HEADERS, "host": url.netloc.decode("ascii")},
+                # The certificate must be the host's, though its address is what is connected to.
+                extensions={"sni_hostname": url.host},
+            ) as response:
                 return await _read_answer(response, url, gate, limit=max_bytes)
-            finally:
-                await response.aclose()
         except httpx2.ConnectError as error:
             failure = error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
