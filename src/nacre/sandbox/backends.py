@@ -36,7 +36,6 @@ _KIND_OF_SOCKET, _STREAM, _PACKETS = 0xF, 1, 5
 _ALLOWED = (_RETURN, 0, 0, _ALLOW)
 
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_COLUMN = {"x86_64": 0, "aarch64": 1}
 _ABSENT = -1
 
 # Each call with its number on x86_64 and on aarch64.
@@ -73,7 +72,7 @@ def seccomp_program(machine: str, *, netlink: bool) -> bytes:
 
     There are no Unix sockets: no namespace keeps a tool from one in the workspace that a program outside listens on.
     """
-    column = _COLUMN[machine]
+    column = list(MACHINES).index(machine)
     families = [_INET, _INET6, *([_NETLINK] if netlink else [])]
     steps = [
         (_LOAD, 0, 0, _MACHINE),

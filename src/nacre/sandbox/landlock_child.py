@@ -128,14 +128,13 @@ def _be_first(words: dict[str, Any]) -> NoReturn:
 def _set_view(words: dict[str, Any]) -> None:
     """Make everything read-only but the workspace and the scratch folder; freeze parts of it, cover what is hidden."""
     _mount(None, "/", None, _RECURSIVE | _PRIVATE)
-    placed = [(_copy(words["scratch"]), place) for place in _SHARED]
-    placed += [(_copy(path), path) for path in words["readable"]]
-    readable = len(placed)
-    placed += [(_copy(words["workspace"]), words["workspace"])]
+    shared = [(_copy(words["scratch"]), place) for place in _SHARED]
+    readable = [(_copy(path), path) for path in words["readable"]]
+    workspace = (_copy(words["workspace"]), words["workspace"])
     _restrict_mount("/", _READ_ONLY | _NO_SET_ID, deep=True)
-    for index, (tree, place) in enumerate(placed):
+    for tree, place in (*shared, *readable, workspace):
         _place(tree, place)
-        if len(_SHARED) <= index < readable:
+        if (tree, place) in readable:
             _restrict_mount(place, _READ_ONLY | _NO_SET_ID, deep=True)
     for folder in words["held"]:
         _mount(folder, folder, None, _BIND | _RECURSIVE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -11,9 +10,8 @@ from anyio import Lock
 from msgspec import Struct
 
 from nacre.agent.ports import Approval, Ask, Change, Effect, Tool
-from nacre.errors import ConfigError
 from nacre.messages import ToolCall
-from nacre.tools.permission_rules import Judge, Rule, Rules, Verdict, parse_rule
+from nacre.tools.permission_rules import Judge, Rule, Rules, Verdict, parse_readable, parse_rule
 
 Mode = Literal["ask", "read-only", "yolo"]
 _BY_EFFECT: Mapping[Effect, Verdict] = {"read": "allow", "write": "ask", "run": "ask"}
@@ -87,7 +85,7 @@ class Approvals:
         self._grounds = Grounds(policy=grounds) if isinstance(grounds, Policy) else grounds
         self._judge = Judge(self._grounds.rules, root=self._grounds.root, base=self._grounds.base)
         self._ask = ask
-        self._remembered = _parse_readable(remembered)
+        self._remembered = parse_readable(remembered)
         self._in_use: list[str] = []
         self._kept: list[Rule] = [parse_rule(rule) for rule in kept]
         self._asking = Lock()
@@ -163,7 +161,7 @@ class Approvals:
                     self._kept += [parse_rule(rule) for rule in always]
                     keep(always)
                 else:
-                    self._remembered |= _parse_readable(always)
+                    self._remembered |= parse_readable(always)
         if answer in {"yes", "always"}:
             return ""
         return f"{name} was not run: the user said no. Ask what they want instead, or do without it."
@@ -182,12 +180,3 @@ def _arguments(call: ToolCall) -> Mapping[str, Any]:
 
 def _is_question(call: ToolCall) -> bool:
     return _arguments(call).keys() == QUESTION
-
-
-def _parse_readable(rules: Iterable[str]) -> dict[str, Rule]:
-    """Rules by their text, without those that cannot be read: anybody may write into a session's meta."""
-    found: dict[str, Rule] = {}
-    for rule in rules:
-        with suppress(ConfigError):
-            found[rule] = parse_rule(rule)
-    return found

@@ -78,6 +78,15 @@ def parse_rule(text: str) -> Rule:
     return Rule(tool, pattern)
 
 
+def parse_readable(rules: Iterable[str]) -> dict[str, Rule]:
+    """Rules by their text, without those that cannot be read: anybody may write into a session's meta."""
+    found: dict[str, Rule] = {}
+    for rule in rules:
+        with suppress(ConfigError):
+            found[rule] = parse_rule(rule)
+    return found
+
+
 class Rules(Struct, frozen=True, kw_only=True):
     """Rules by what they say; deny wins over ask, and ask over allow."""
 
@@ -110,11 +119,8 @@ class Judge:
                 exact = [f"shell({shlex.join(word.text for word in command)})" for command in commands or ()]
                 # Only what would really be allowed by them: `*` in a word is a pattern in a rule.
                 rules = tuple(dict.fromkeys(exact))
-                parsed: list[Rule] = []
-                for rule in rules:
-                    with suppress(ConfigError):
-                        parsed.append(parse_rule(rule))
-                return rules if rules and self._allows(parsed, tool, arguments) else ()
+                is_enough = self._allows(parse_readable(rules).values(), tool, arguments)
+                return rules if rules and is_enough else ()
             case "web_fetch":
                 host = _host(str(arguments.get("url", "")))
                 return (f"web_fetch({host})",) if _HOST.fullmatch(host) else ()

@@ -55,7 +55,7 @@ class Connection:
     def __init__(self, config: Config, program: Program | None, *, login: Login, is_legacy: bool = False) -> None:
         self._name = config.name
         self._program = program
-        self._scenes: list[tuple[Scene, Deadline]] = []
+        self._scenes: list[tuple[Scene | None, Deadline]] = []
         self._is_over, self._ended, self._changed = Event(), Event(), Event()
         self._failure: BaseException | None = None
         self._unsolicited = client_types.FloodCounter()
@@ -108,9 +108,8 @@ class Connection:
 
     async def ask(self, act: Callable[[Client], Awaitable[T]], deadline: Deadline, scene: Scene | None) -> T:
         """Ask the server; raises ToolError with the server's error, Gone, Forgotten, LoginNeeded or TimeoutError."""
-        entry = (scene, deadline) if scene is not None else None
-        if entry is not None:
-            self._scenes.append(entry)
+        entry = (scene, deadline)
+        self._scenes.append(entry)
         try:
             with deadline.start():
                 return await act(self.client)
@@ -131,8 +130,7 @@ class Connection:
         except RuntimeError as error:
             raise ToolError(harmless(str(error))[:_MAX_REASON]) from error
         finally:
-            if entry is not None:
-                self._scenes.remove(entry)
+            self._scenes.remove(entry)
 
     def _reason(self) -> ToolError:
         """Why the connection ended."""
@@ -190,9 +188,10 @@ class Connection:
 
         There is no form here, and nobody is sent to an address that a server names.
         """
-        if len({scene.key for scene, _ in self._scenes}) != 1:
+        scenes = [(scene, deadline) for scene, deadline in self._scenes if scene is not None]
+        if len({scene.key for scene, _ in scenes}) != 1:
             return ElicitResult(action="decline")  # it may be about any session's call, and the answer is one user's
-        scene, deadline = self._scenes[-1]
+        scene, deadline = scenes[-1]
         question = harmless(params.message)[:_MAX_REASON]
         schema = params.requested_schema if isinstance(params, ElicitRequestFormParams) else None
         fields = (schema or {}).get("properties", {}).items()

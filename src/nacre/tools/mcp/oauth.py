@@ -190,9 +190,10 @@ def _provider(
 class _Storage:
     """The package's storage, in a TokenFile; `is_new` begins without tokens, until it is given some."""
 
+    context: OAuthContext
+
     def __init__(self, config: Config, file: TokenFile) -> None:
         self._config, self._file = config, file
-        self.context: OAuthContext | None = None
         self.stamp: tuple[int, int] | None = None
         self.is_new = False
         self.keeps_client = True
@@ -204,12 +205,11 @@ class _Storage:
         return None if found is None else auth.OAuthToken.model_validate(found)
 
     async def set_tokens(self, tokens: auth.OAuthToken) -> None:
-        context = self.context
         self._change(
             tokens=_dump(tokens),
             expires=None if tokens.expires_in is None else time.time() + tokens.expires_in,
-            issuer=_dump(context.oauth_metadata) if context is not None else None,
-            resource=_dump(context.protected_resource_metadata) if context is not None else None,
+            issuer=_dump(self.context.oauth_metadata),
+            resource=_dump(self.context.protected_resource_metadata),
             wanted="",
         )
         self.is_new, self.is_written = False, True

@@ -236,21 +236,20 @@ class Servers:
 
     async def offers(self) -> tuple[dict[str, Offer], list[str]]:
         """What each server offers, in their order, and what is wrong with those that cannot be asked."""
-        found: dict[str, Offer] = {}
-        problems: dict[str, str] = {}
+        found: dict[str, Offer | ToolError] = {}
 
         async def ask(server: Server) -> None:
             try:
                 found[server.name] = await server.offer()
             except ToolError as error:
-                problems[server.name] = str(error)
+                found[server.name] = error
 
         async with create_task_group() as asking:
             for server in self._servers:
                 asking.start_soon(ask, server)
-        names = [server.name for server in self._servers]
-        offers = {name: found[name] for name in names if name in found}
-        return offers, [problems[name] for name in names if name in problems]
+        answers = [(server.name, found[server.name]) for server in self._servers]
+        offers = {name: one for name, one in answers if isinstance(one, Offer)}
+        return offers, [str(one) for _, one in answers if isinstance(one, ToolError)]
 
     def follow(
         self, offers: dict[str, Offer], tools: dict[str, Tool], prompts: dict[str, Prompt], *, accepts: Accepts
