@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -290,10 +291,9 @@ def read_document(data: bytes, name: str, *, changed: datetime | None = None) ->
         except InvalidMessage as error:
             reason = f"element {place} of messages is not a message: {error}"
             bad.append(Bad(place, json.dumps(element).encode(), reason))
-    try:
+    base: Base | None = None
+    with suppress(msgspec.ValidationError):
         base = msgspec.convert(document.get("base"), Base)
-    except msgspec.ValidationError:
-        base = None
     rest = {field: value for field, value in document.items() if field not in _DOCUMENT}
     return Legacy(
         key=key_from(document.get("key"), name),

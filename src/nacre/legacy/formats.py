@@ -109,10 +109,9 @@ def unknown_files(system: System, directory: str, known: Iterable[Source]) -> li
         path = f"{folder}/{name}"
         if path in names or _KNOWN.match(name):
             continue
-        try:
+        is_unknown = True
+        with suppress(OSError):
             is_unknown = modes.S_ISREG(system.stat(path).st_mode) and contents(system, path) is not None
-        except OSError:
-            is_unknown = True
         found += [path] if is_unknown else []
     return found
 
@@ -242,11 +241,10 @@ def read_source(system: System, source: Source) -> Legacy | None:
         return documents.read_document(data, name, changed=changed)
     if (legacy := read_nanobot(data, name, changed=changed)) is not None:
         return legacy
-    try:
+    meta = None
+    # It may have gone with an older file of this name.
+    with suppress(FileNotFoundError):
         meta = contents(system, f"{source.folder}/{source.meta}") if source.meta else None
-    except FileNotFoundError:
-        # It went with an older file of this name.
-        meta = None
     legacy = documents.read_lines(data, name, meta=meta[0] if meta is not None else None, changed=changed)
     return replace(legacy, is_archived=source.is_archived) if legacy is not None else None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from types import TracebackType
 from typing import Protocol, Self
 
 import anyio
@@ -45,9 +44,7 @@ class Consolidator:
         self._tasks.start_soon(self._run)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._tasks.cancel_scope.cancel()
         # What was raised is the caller's own, and is not to be wrapped.
         await self._tasks.__aexit__(None, None, None)

@@ -140,10 +140,7 @@ def find_repeated(subject: str, text: str, known: Sequence[Line]) -> Line | None
     return None
 
 
-Verdict = Literal["keep", "ask", "no"]
-
-
-def judge(text: str, turn: Turn) -> Verdict:
+def judge(text: str, turn: Turn) -> Literal["keep", "ask", "no"]:
     """Whether a fact may be believed: who said it decides.
 
     The user's own words are believed, but not instructions of "the user" among them, which were copied from somewhere.

@@ -66,8 +66,7 @@ class FactIndex:
                 body = _body(line)
                 added.append((self._last, body))
                 # FTS5 finds words by the spaces between them: in scripts without, pairs of characters are the words.
-                is_spaced = body.isascii() and "n't" not in body
-                words = body if is_spaced else " ".join(tokens(body))
+                words = body if body.isascii() and "n't" not in body else " ".join(tokens(body))
                 spaced.append((self._last, " ".join([words, *spellings_in(body)])))
             run = self._connection.executemany
             self._connection.execute("BEGIN")

@@ -90,8 +90,7 @@ def turn_at(sessions: Sessions, key: str, n: int, at: str = "") -> Turn | None:
     """The turn that a message belongs to, undone or not; None if the session is gone."""
     messages = ((stored.n, stored.message) for stored in sessions.transcript(key))
     found = [turn for turn in turns(key, messages) if turn.n <= n <= turn.upto]
-    exact = [turn for turn in found if utc_text(turn.at) == at]
-    return next(reversed(exact or found), None)
+    return next(reversed([turn for turn in found if utc_text(turn.at) == at] or found), None)
 
 
 def turns(key: str, messages: Iterable[Numbered], *, outside: bool = False) -> Iterator[Turn]:

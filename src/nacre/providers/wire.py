@@ -120,15 +120,13 @@ def text_of(message: Message) -> str:
 def with_result_images(messages: Iterable[Message]) -> Iterator[Message]:
     """The messages, and after results with images a user's message that has them: results are text to most servers."""
     images: list[dict[str, Any]] = []
-    for message in messages:
-        if images and message.role != "tool":
+    for message in (*messages, None):
+        if images and (message is None or message.role != "tool"):
             yield Message(role="user", content=[_IMAGES_OF_RESULTS, *images])
             images = []
-        yield message
-        if message.role == "tool":
-            images += [part for part in parts_of(message) if image_url(part) is not None]
-    if images:
-        yield Message(role="user", content=[_IMAGES_OF_RESULTS, *images])
+        if message is not None:
+            yield message
+            images += [part for part in parts_of(message) if message.role == "tool" and image_url(part) is not None]
 
 
 def part_text(part: Mapping[str, Any]) -> str:

@@ -170,10 +170,8 @@ def _unescape(piece: str) -> str:
         return piece
     if piece.startswith("\\u") and piece != "\\u":
         return chr(int(piece.replace("\\u", "0x"), base=16))
-    if piece[1] in _PLAIN_ESCAPES:
-        return piece[1]
     # An escape that JSON does not know is a backslash that was not doubled, as in a pattern or a path.
-    return _ESCAPES.get(piece[1], piece)
+    return piece[1] if piece[1] in _PLAIN_ESCAPES else _ESCAPES.get(piece[1], piece)
 
 
 def _refuse(constant: str) -> NoReturn:

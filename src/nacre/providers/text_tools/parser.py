@@ -55,8 +55,7 @@ _CLOSED = "|".join(_CLOSINGS)
 _CLOSE = re.compile(_CLOSED, re.IGNORECASE)
 _THINK = (
     r"<(?:mm:)?(?:think|thinking|thought)>|<\|channel>thought\b|(?-i:\[THINK\])|<\|START_THINKING\|>"
-    r"|<\|open\|>think<\|sep\|>"
-    r"|(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>"
+    r"|<\|open\|>think<\|sep\|>|(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>"
 )
 _THOUGHT = r"</(?:mm:)?(?:think|thinking|thought)>|(?-i:\[/THINK\])|<\|END_THINKING\|>|<\|close\|>think<\|sep\|>"
 _ANSWER = (
