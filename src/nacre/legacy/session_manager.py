@@ -116,7 +116,7 @@ class SessionManager:
             return self._writable(key).session
 
     def add_message(self, key: str, role: str, content: str) -> int:
-        """Append one plain_json message; returns its position."""
+        """Append one plain message; returns its position."""
         return self.add_full_message(key, Message(role=role, content=content))
 
     def add_full_message(self, key: str, message: AnyMessage) -> int:

@@ -169,7 +169,7 @@ class PageFiles:
         return self._bases[page][1]
 
     def set_base(self, page: str, base: Base) -> None:
-        """Keep how a page was written; only once it is there, lest lines that are not count as removed."""
+        """Keep how a page was written; only once it is there: lines that are not would count as removed."""
         path = self._base_path(page)
         self._write(f"{path}.new", msgspec.json.encode(base).decode(), mode=0o600)
         self._system.rename(f"{path}.new", path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct, convert
@@ -65,14 +66,10 @@ class Anthropic:
         return wire.known_window(self.model)
 
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
-        request = body(context, self._settings)
-
-        async def ask(inner: Emit) -> Reply:
-            return await self._server.ask(
-                "/v1/messages", request, begin=lambda watch: _Answer(self.model, watch), emit=inner
-            )
-
-        return await read_written_calls(ask, context.tools, emit)
+        request, begin = body(context, self._settings), partial(_Answer, self.model)
+        return await read_written_calls(
+            lambda inner: self._server.ask("/v1/messages", request, begin=begin, emit=inner), context.tools, emit
+        )
 
     async def models(self) -> list[str]:
         """The names of the server's models."""

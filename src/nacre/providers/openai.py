@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -116,13 +117,11 @@ class OpenAI:
         shown = context if schema is None else replace(context, form=Form(schema=schema))
 
         async def ask(inner: Emit) -> Reply:
-            watch, is_repeated = AnswerWatch(inner), False
+            watch, begin, is_repeated = AnswerWatch(inner), partial(_Answer, self.model), False
             while True:
                 request = body(shown, self._settings, usage=self._usage)
                 try:
-                    return await self._server.ask(
-                        self._chat_path, request, begin=lambda taken: _Answer(self.model, taken), emit=watch
-                    )
+                    return await self._server.ask(self._chat_path, request, begin=begin, emit=watch)
                 except _NoUsage:
                     self._usage = False
                 except _CallRefused as error:

@@ -237,6 +237,9 @@ def _read_parameters(
     text: str, call: re.Match[str], tools: Mapping[str, Spec], opening: re.Pattern[str], *endings: re.Pattern[str]
 ) -> tuple[dict[str, Any] | None, int]:
     """Read the parameters of a call, each between tags of its own, and where they end; None if one is not closed."""
+    tool = tools.get(call[1])
+    properties = tool.parameters.get("properties") if tool else None
+    schemas = properties if isinstance(properties, dict) else {}
     arguments: dict[str, Any] = {}
     at = call.end()
     while (parameter := opening.match(text, at)) is not None:
@@ -246,7 +249,7 @@ def _read_parameters(
             return None, len(text)
         name, value = parameter[1].strip(), text[parameter.end() : ending.start()]
         is_text = parameter.lastindex == 2  # noqa: PLR2004 - the group that says so
-        arguments[name] = value if is_text else _typed(value, tools.get(call[1]), name)
+        arguments[name] = value if is_text else _typed(value, schemas.get(name))
         at = ending.end()
     return arguments, at
 
@@ -265,7 +268,7 @@ def _read_spaced(text: str, call: re.Match[str], tools: Mapping[str, Spec]) -> _
                 return None, tag.end()
             # A list of items, an object, or what stands in it.
             ended = path.pop()
-            inner, value = ended["inner"], _typed_by(text[at : tag.start()], ended["schema"])
+            inner, value = ended["inner"], _typed(text[at : tag.start()], ended["schema"])
             if inner:
                 is_list = all(name == "item" for name, _ in inner)
                 value = [item for _, item in inner] if is_list else dict(inner)
@@ -333,13 +336,8 @@ class _Literals(ast.NodeTransformer):
         return ast.Constant(words[node.id]) if node.id in words else node
 
 
-def _typed(value: str, tool: Spec | None, name: str) -> Any:
+def _typed(value: str, schema: Any) -> Any:
     """A parameter in the type that the tool's schema wants of it; text where it does not say."""
-    properties = tool.parameters.get("properties") if tool else None
-    return _typed_by(value, properties.get(name) if isinstance(properties, dict) else None)
-
-
-def _typed_by(value: str, schema: Any) -> Any:
     kinds = _kinds(schema)
     text = value.strip()
     if "null" in kinds and text == "null":

@@ -381,7 +381,7 @@ class Scan:
                 at = closing.start()
         return self._skip(_LEFTOVER, at)
 
-    # ---- calls in plain_json JSON
+    # ---- calls in plain JSON
 
     def _read_values(self, at: int, closing: re.Match[str] | None, *, trusted: bool) -> Calls | None:
         """Read one value or several, one after the other, as calls; None if the first is none.
