@@ -7,7 +7,7 @@ from functools import partial
 
 import anyio
 
-from nacre.runtime.closing import Closing
+from nacre.runtime.assembly import Closing
 
 
 def test_everything_is_closed_in_order_whatever_fails() -> None:

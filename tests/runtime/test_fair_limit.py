@@ -11,14 +11,14 @@ import pytest
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
-from nacre.runtime.fair_limit import CALLER, Fair
+from nacre.runtime.structured_output import CALLER, FairLimit
 
 
 class Queue:
     """Work that waits for a place, and is noted when it has one."""
 
     def __init__(self, most: int) -> None:
-        self.limit = Fair(most)
+        self.limit = FairLimit(most)
         self.order: list[str] = []
         self.running = self.highest = 0
 

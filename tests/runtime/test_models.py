@@ -17,7 +17,7 @@ from nacre.providers.embedded import ALL_CORES, count_threads
 from nacre.providers.model_server import is_nearby
 from nacre.providers.scripted import Scripted
 from nacre.providers.wire import known_window
-from nacre.runtime.assembly import App
+from nacre.runtime.app import App
 from nacre.runtime.model_chain import ModelChain, last_local_model
 from nacre.runtime.models import Model, choose
 from nacre.testing.ollama_server import Answer, OllamaServer, done, said, serving

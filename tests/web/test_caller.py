@@ -26,8 +26,8 @@ from nacre.errors import (
 )
 from nacre.providers.scripted import Call, Scripted
 from nacre.runtime.access_tokens import Role
-from nacre.runtime.fair_limit import CALLER
 from nacre.runtime.gateway.access import Guests, account_of
+from nacre.runtime.structured_output import CALLER
 from nacre.tools.functions import Function
 from nacre.web.caller import FOR_GUESTS, Caller, fault_for
 from nacre.web.server import application

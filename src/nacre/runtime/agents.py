@@ -18,10 +18,10 @@ from nacre.config import MAIN, Settings
 from nacre.errors import ConfigError, NacreError
 from nacre.opening import default_place
 from nacre.runtime.agent_parts import workspace_of
-from nacre.runtime.assembly import App, run_agent, store_of
+from nacre.runtime.app import App, Options
+from nacre.runtime.assembly import run_agent, store_of
 from nacre.runtime.daemon import FOLDER, channels_of, serving
 from nacre.runtime.gateway.gateway import Gateway
-from nacre.runtime.options import Options
 from nacre.runtime.retention import Rules
 
 logger = logging.getLogger(__name__)

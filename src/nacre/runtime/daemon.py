@@ -28,7 +28,7 @@ from nacre.errors import (
     SessionBusy,
     SessionNotFound,
 )
-from nacre.runtime.assembly import App
+from nacre.runtime.app import App
 from nacre.runtime.gateway.access import TAKEN, Access, access_of, channel_tables
 from nacre.runtime.gateway.earlier_agent import Earlier, kinds_of
 from nacre.runtime.gateway.gateway import Command, Gateway, Room

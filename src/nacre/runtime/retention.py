@@ -22,7 +22,7 @@ from msgspec import Struct
 from nacre.config import Settings
 from nacre.errors import ConfigError, Conflict, NacreError, SessionBusy, StoreError, describe_error
 from nacre.messages import GenerationInfo
-from nacre.runtime.assembly import App
+from nacre.runtime.app import App
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)

@@ -1,10 +1,14 @@
-"""Answers in a form that was asked for: told to the model, checked, and asked for again if they do not have it."""
+"""Answers in a form that was asked for: the model gets it, answers are checked, and asked for again if need be."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +17,15 @@ import msgspec
 from anyio.lowlevel import RunVar
 from msgspec.structs import replace
 
-from nacre.agent.model_request import Terms, terms_of
+from nacre.agent.model_request import terms_of
 from nacre.agent.ports import Context, Emit, Event, Form, Notice, Provider, Reply, Text, Usage
 from nacre.errors import ConfigError, InvalidAnswer, InvalidArgument, ProviderError, install_command
 from nacre.history.message_text import text_of
 from nacre.messages import Message
 from nacre.runtime import schema_check
-from nacre.runtime.fair_limit import Fair
 
 ATTEMPTS = 3
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 """Seconds that one check may take on a machine that has much else to do; its CPU time has a limit of its own."""
 _AT_ONCE = 4
 """How many checks run side by side; others wait, and callers take turns."""
@@ -62,12 +65,22 @@ class Formed:
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
         """Answer; raises InvalidAnswer if no attempt has the form, and what the provider inside raises."""
         terms = terms_of(context.messages)
-        shown = _instructed(context, terms)
+        if terms.instructions:
+            system = "\n\n".join(part for part in (context.system, terms.instructions) if part)
+            context = replace(context, system=system)
         if terms.form is None:
-            return await self._inner.complete(shown, emit=emit)
-        return await self._held(shown, terms.form, emit)
+            return await self._inner.complete(context, emit=emit)
 
-    async def _held(self, context: Context, form: Form, emit: Emit) -> Reply:
+        # At the end of the user's message: what comes before it stays the same for the server's cache.
+        how = _HOW.format(schema=msgspec.json.encode(terms.form.schema).decode())
+        messages = list(context.messages)
+        at = max(at for at, one in enumerate(messages) if one.role == "user")
+        content = messages[at].content
+        said: Any = [*content, {"type": "text", "text": how}] if isinstance(content, list) else f"{content}\n\n{how}"
+        messages[at] = replace(messages[at], content=said)
+        return await self._ask_until_valid(replace(context, messages=tuple(messages)), terms.form, emit)
+
+    async def _ask_until_valid(self, context: Context, form: Form, emit: Emit) -> Reply:
         from nacre.providers.text_tools.provider import render  # noqa: PLC0415 - most answers need no form
 
         def hear(event: Event) -> None:
@@ -79,21 +92,31 @@ class Formed:
             if attempt:
                 emit(Notice("the answer did not have the form that was asked for; asking again"))
             reply = await self._ask(context, form, hear)
-            used = _added(used, reply.usage)
-            reply = replace(reply, usage=used if reply.usage is not None else None)
+            if (more := reply.usage) is not None:
+                used = Usage(
+                    prompt=used.prompt + more.prompt,
+                    completion=used.completion + more.completion,
+                    cached=used.cached + more.cached,
+                    request=more.request,
+                )
+                reply = replace(reply, usage=used)
             if reply.message.tool_calls:
                 return reply
-            text = _without_fence(text_of(reply.message))
-            # What was cut off is said to be, and would be cut off again.
-            checked = {"wrong": "", "why": ""} if reply.finish == "length" else await _check(_pair(form, text))
+            text = text_of(reply.message).strip()
+            if found := _FENCED.fullmatch(text):
+                # A code block around it, which many models cannot leave out.
+                text = found[1].strip()
+            # What was cut off says so, and would be cut off again.
+            is_cut, given = reply.finish == "length", {"schema": form.schema, "text": text}
+            checked = {"wrong": "", "why": ""} if is_cut else await _check(given)
             if checked["wrong"] == "schema":
                 raise InvalidAnswer(f"the schema that was asked for is not valid: {checked['why']}")
             if not (why := checked["why"]):
                 emit(Text(text))
                 return replace(reply, message=replace(reply.message, content=text))
             again = Message(role="user", content=_AGAIN.format(why=why))
-            said = replace(reply.message, content=text or "(nothing)")
-            context = render(replace(context, messages=(*context.messages, said, again), tools=()))
+            before = replace(reply.message, content=text or "(nothing)")
+            context = render(replace(context, messages=(*context.messages, before, again), tools=()))
         raise InvalidAnswer(f"the model gave {ATTEMPTS} answers, and none had the form that was asked for: {why}")
 
     async def _ask(self, context: Context, form: Form, emit: Emit) -> Reply:
@@ -107,49 +130,15 @@ class Formed:
         return await self._inner.complete(context, emit=emit)
 
 
-def _instructed(context: Context, terms: Terms) -> Context:
-    """The context with what the terms say.
-
-    The form is told at the end of the user's message: what comes before it stays the same for the server's cache.
-    """
-    system = "\n\n".join(part for part in (context.system, terms.instructions) if part)
-    if terms.form is None:
-        return replace(context, system=system) if terms.instructions else context
-    how = _HOW.format(schema=msgspec.json.encode(terms.form.schema).decode())
-    messages = list(context.messages)
-    at = max(at for at, one in enumerate(messages) if one.role == "user")
-    content = messages[at].content
-    said: Any = [*content, {"type": "text", "text": how}] if isinstance(content, list) else f"{content}\n\n{how}"
-    messages[at] = replace(messages[at], content=said)
-    return replace(context, system=system, messages=tuple(messages))
-
-
-def _without_fence(text: str) -> str:
-    """The text without a code block around it, which many models cannot leave out."""
-    found = _FENCED.fullmatch(text.strip())
-    return found[1].strip() if found else text.strip()
-
-
-def _pair(form: Form, text: str) -> dict[str, Any]:
-    return {"schema": form.schema, "text": text}
-
-
-def _added(before: Usage, more: Usage | None) -> Usage:
-    if more is None:
-        return before
-    return Usage(
-        prompt=before.prompt + more.prompt,
-        completion=before.completion + more.completion,
-        cached=before.cached + more.cached,
-        request=more.request,
-    )
-
-
 async def _check(given: dict[str, Any]) -> dict[str, str]:
     """Run the check in a process of its own, which is ended if it takes too long."""
     command = [sys.executable, "-I", str(_SCRIPT)]
-    async with _limit().place():
-        with anyio.move_on_after(_PATIENCE):
+    try:
+        limit = _LIMIT.get()
+    except LookupError:
+        _LIMIT.set(limit := FairLimit(_AT_ONCE))
+    async with limit.place():
+        with anyio.move_on_after(_TIMEOUT):
             # Without memory the process could not end for wanting to say where in its Rust code that was.
             env = {**os.environ, "RUST_BACKTRACE": "0"}
             done = await anyio.run_process(command, input=msgspec.json.encode(given), check=False, env=env)
@@ -162,13 +151,54 @@ async def _check(given: dict[str, Any]) -> dict[str, str]:
     return {"wrong": "schema", "why": "a check takes too long, or too much memory; use a simpler schema"}
 
 
-_LIMIT: RunVar[Fair] = RunVar("checks of forms")
+# ---- how many checks run at once
 
 
-def _limit() -> Fair:
-    """What a check waits at in this event loop."""
-    try:
-        return _LIMIT.get()
-    except LookupError:
-        _LIMIT.set(limit := Fair(_AT_ONCE))
-        return limit
+CALLER: ContextVar[str] = ContextVar("caller", default="")
+"""For whom the running task works; tasks that it starts do so too."""
+
+
+class FairLimit:
+    """Lets `limit` in at once; of those who wait, one of each caller in turn, and a caller's own in their order."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._waiting: dict[str, deque[anyio.Event]] = {}
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Wait for a place, and have it for a while."""
+        if self._free:
+            self._free -= 1
+        else:
+            caller, turn = CALLER.get(), anyio.Event()
+            self._waiting.setdefault(caller, deque()).append(turn)
+            try:
+                await turn.wait()
+            except BaseException:
+                if turn.is_set():
+                    # It was given a place at the moment at which it gave up.
+                    self._leave()
+                else:
+                    self._waiting[caller].remove(turn)
+                    if not self._waiting[caller]:
+                        del self._waiting[caller]
+                raise
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Pass a place on to the caller whose turn it is, who comes after all others then."""
+        caller = next(iter(self._waiting), None)
+        if caller is None:
+            self._free += 1
+            return
+        queue = self._waiting.pop(caller)
+        queue.popleft().set()
+        if queue:
+            self._waiting[caller] = queue
+
+
+_LIMIT: RunVar[FairLimit] = RunVar("checks of forms")

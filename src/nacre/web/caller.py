@@ -24,9 +24,9 @@ from nacre.channels.channel import InboundMessage, key_of
 from nacre.errors import ContextOverflow, ProviderError, SessionBusy
 from nacre.runtime import App
 from nacre.runtime.access_tokens import Role, Token
-from nacre.runtime.fair_limit import CALLER
 from nacre.runtime.gateway.access import API
 from nacre.runtime.gateway.gateway import BROKEN, SILENT
+from nacre.runtime.structured_output import CALLER
 from nacre.web.http_errors import Fault, fault_of
 from nacre.web.running_turns import Revocations, Running, Turns
 

@@ -17,7 +17,7 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from nacre.runtime.fair_limit import CALLER
+from nacre.runtime.structured_output import CALLER
 from nacre.web.auth import Keys, unauthorized
 from nacre.web.caller import Caller, caller_of, fault_for
 from nacre.web.http_errors import Fault, response

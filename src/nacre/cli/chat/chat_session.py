@@ -22,7 +22,7 @@ from nacre.errors import ModelNotAllowed, NacreError, ProviderError, SessionBusy
 from nacre.history.message_text import text_of
 from nacre.history.replies import is_final
 from nacre.messages import Message
-from nacre.runtime.assembly import App
+from nacre.runtime.app import App
 from nacre.runtime.summarizer import Draft
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from nacre.cli.chat.slash_commands import COMMANDS
-from nacre.runtime.assembly import App
+from nacre.runtime.app import App
 
 _MAX_SESSIONS = 50
 _MAX_FILES = 1000

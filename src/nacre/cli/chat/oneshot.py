@@ -29,7 +29,7 @@ from nacre.history.message_text import text_of
 from nacre.memory.consolidator import Consolidator
 from nacre.messages import Message
 from nacre.render.turn import question
-from nacre.runtime.assembly import App
+from nacre.runtime.app import App
 from nacre.runtime.summarizer import Compactor
 
 

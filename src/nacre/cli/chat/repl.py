@@ -31,7 +31,7 @@ from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 from nacre.errors import NacreError, install_command
 from nacre.render.text import wrap
-from nacre.runtime.assembly import App
+from nacre.runtime.app import App
 
 logger = logging.getLogger(__name__)
 

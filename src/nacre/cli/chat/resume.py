@@ -27,7 +27,7 @@ from nacre.history.message_text import first_text
 from nacre.sessions import Sessions
 
 if TYPE_CHECKING:
-    from nacre.runtime.assembly import App
+    from nacre.runtime.app import App
 
 _CHAT = "chat-"
 _MAX_TITLE = 48

@@ -22,7 +22,7 @@ from nacre.render.html_page import page
 from nacre.render.markdown_export import document
 from nacre.render.text import clip, one_line, pad, width, wrap
 from nacre.render.turn import Turn, question
-from nacre.runtime.assembly import App
+from nacre.runtime.app import App
 
 _SHOWN = 6
 """How many messages of a session are shown when it is resumed."""

@@ -14,7 +14,7 @@ from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 
 if TYPE_CHECKING:
-    from nacre.runtime.assembly import App
+    from nacre.runtime.app import App
 
 EXAMPLES = (
     ("talk", "nacre chat"),

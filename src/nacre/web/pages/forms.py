@@ -19,7 +19,7 @@ from nacre.messages import Message
 from nacre.render.html import escaped, html
 from nacre.render.text import one_line
 from nacre.runtime import App
-from nacre.runtime.assembly import CHOSEN
+from nacre.runtime.app import CHOSEN
 from nacre.runtime.models import list_all
 from nacre.web import caller
 from nacre.web.api import api_routes, queries, schemas

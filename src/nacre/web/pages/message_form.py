@@ -24,7 +24,7 @@ from nacre.messages import Message
 from nacre.records import View
 from nacre.render.text import one_line
 from nacre.runtime import App
-from nacre.runtime.assembly import CHOSEN
+from nacre.runtime.app import CHOSEN
 from nacre.runtime.titles import first_title
 from nacre.web.api import queries
 from nacre.web.api.retries import deliver_once, newest

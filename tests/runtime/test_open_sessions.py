@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nacre
-from nacre.runtime.run_sessions import open_sessions
+from nacre.runtime.assembly import open_sessions
 from nacre.user_files import standby_places
 
 
