@@ -184,8 +184,8 @@ def test_a_changed_file_of_a_skill_is_not_served(project: Path) -> None:
     (skill / "SKILL.md").write_text("---\nname: x\ndescription: y\n---\nbody\n")
     (skill / "extra.md").write_text("good")
     folder = open_folder(project, NONE, is_trusted=True)
-    found = find_skills(project_places(project))
-    catalogue = Catalogue([entry.skill for entry in found.skills], is_current=folder.is_current)
+    found, _ = find_skills(project_places(project))
+    catalogue = Catalogue([entry.skill for entry in found], is_current=folder.is_current)
     assert catalogue.load("x", "extra.md") == "good"
     (skill / "extra.md").write_text("evil")
     with pytest.raises(ToolError, match="changed since they were accepted"):

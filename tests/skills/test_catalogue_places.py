@@ -13,34 +13,34 @@ def test_the_project_comes_before_the_user_and_the_user_before_us(tmp_path: Path
     skill(home / "skills", "same")
     skill(project / ".agents" / "skills", "same")
     skill(user / ".agents" / "skills", "writing-skills")
-    found = find(usual_places(home=home, user=user, projects=[project]))
-    whose = {one.skill.name: one.place.whose for one in found.skills}
+    found, warnings = find(usual_places(home=home, user=user, projects=[project]))
+    whose = {one.skill.name: one.place.whose for one in found}
     assert whose == {"same": "project", "session-archaeology": "packaged", "writing-skills": "user"}
-    assert len(found.warnings) == 2
-    assert "'same' is hidden by" in found.warnings[0]
+    assert len(warnings) == 2
+    assert "'same' is hidden by" in warnings[0]
 
 
 def test_a_project_that_is_left_out_brings_nothing(tmp_path: Path) -> None:
     skill(tmp_path / ".nacre" / "skills", "theirs")
-    found = find(usual_places(home=tmp_path / "w", user=tmp_path / "h"))
-    assert [one.skill.name for one in found.skills] == ["session-archaeology", "writing-skills"]
+    found, _ = find(usual_places(home=tmp_path / "w", user=tmp_path / "h"))
+    assert [one.skill.name for one in found] == ["session-archaeology", "writing-skills"]
 
 
 def test_a_skill_of_a_project_that_is_not_accepted_hides_no_other(tmp_path: Path) -> None:
     project, home = tmp_path / "p", tmp_path / "home"
     skill(home / "skills", "same")
     skill(project / ".agents" / "skills", "same")
-    found = find(usual_places(home=home, user=tmp_path, projects=[project]), accepts=lambda _: False)
-    assert {one.skill.name: one.place.whose for one in found.skills}["same"] == "user"
-    assert found.warnings == ()
+    found, warnings = find(usual_places(home=home, user=tmp_path, projects=[project]), accepts=lambda _: False)
+    assert {one.skill.name: one.place.whose for one in found}["same"] == "user"
+    assert warnings == []
 
 
 def test_a_broken_skill_is_warned_of_and_the_others_go_on(tmp_path: Path) -> None:
     skill(tmp_path, "bad", "nothing")
     skill(tmp_path, "good")
-    found = find([Place(whose="user", folder=tmp_path)])
-    assert [one.skill.name for one in found.skills] == ["good"]
-    assert found.warnings[-1] == f"{tmp_path / 'bad'}: it was skipped"
+    found, warnings = find([Place(whose="user", folder=tmp_path)])
+    assert [one.skill.name for one in found] == ["good"]
+    assert warnings[-1] == f"{tmp_path / 'bad'}: it was skipped"
 
 
 def test_skills_are_found_in_groups_but_not_in_one_another_or_too_deep(tmp_path: Path) -> None:
@@ -57,6 +57,6 @@ def test_skills_are_found_in_groups_but_not_in_one_another_or_too_deep(tmp_path:
 def test_one_folder_reached_twice_is_one_skill(tmp_path: Path) -> None:
     skill(tmp_path / "x", "a", GOOD)
     (tmp_path / "y").symlink_to(tmp_path / "x")
-    found = find([Place(whose="project", folder=tmp_path / "x"), Place(whose="user", folder=tmp_path / "y")])
-    assert len(found.skills) == 1
-    assert found.warnings == ()
+    found, warnings = find([Place(whose="project", folder=tmp_path / "x"), Place(whose="user", folder=tmp_path / "y")])
+    assert len(found) == 1
+    assert warnings == []

@@ -138,12 +138,12 @@ def _skills(makings: Makings) -> tuple[Catalogue, list[str], list[str]]:
     projects = dict.fromkeys((folder.path, folder.root)) if folder.is_trusted else ()
     extra = [Place(whose="project", folder=folder.root / name) for name in folder.config.skill_folders]
     places = (*extra, *usual_places(home=makings.home, user=Path.home(), projects=projects))
-    found = find_skills(places, accepts=folder.follows)
+    found, warnings = find_skills(places, accepts=folder.follows)
     hidden = folder.config.hidden_skills
-    offered = [entry for entry in found.skills if entry.skill.name not in hidden]
+    offered = [entry for entry in found if entry.skill.name not in hidden]
     catalogue = Catalogue((entry.skill for entry in offered), is_current=folder.is_current)
     shown = dict.fromkeys(place for entry in offered if (place := _shown(entry, folder.root)))
-    return catalogue, list(shown), list(found.warnings)
+    return catalogue, list(shown), warnings
 
 
 def _shown(found: FoundSkill, project: Path) -> str:

@@ -49,13 +49,6 @@ class FoundSkill(Struct, frozen=True, kw_only=True):
     skill: Skill
 
 
-class FoundSkills(Struct, frozen=True, kw_only=True):
-    """All skills, by name, and what is worth a warning."""
-
-    skills: tuple[FoundSkill, ...]
-    warnings: tuple[str, ...]
-
-
 def usual_places(*, home: Path, user: Path, projects: Iterable[Path] = ()) -> tuple[Place, ...]:
     """Where skills are looked for, the strongest first: the projects', the user's, the packaged ones.
 
@@ -76,8 +69,10 @@ def project_places(project: Path) -> tuple[Place, ...]:
     return tuple(Place(whose="project", folder=project / name / "skills") for name in names)
 
 
-def find(places: Iterable[Place], *, accepts: Callable[[Path], bool] = lambda _: True) -> FoundSkills:
-    """Every skill of these places; of two with one name the first is used, with a warning about the other.
+def find(
+    places: Iterable[Place], *, accepts: Callable[[Path], bool] = lambda _: True
+) -> tuple[list[FoundSkill], list[str]]:
+    """Every skill of these places by name, and warnings: of two with one name the first is used, with a warning.
 
     A skill of a project whose folder `accepts` refuses is left out without a word.
     """
@@ -96,7 +91,7 @@ def find(places: Iterable[Place], *, accepts: Callable[[Path], bool] = lambda _:
             warnings.append(f"{folder}: {reading.skill.name!r} is hidden by {before.skill.folder}")
         else:
             skills[reading.skill.name] = FoundSkill(place=place, skill=reading.skill)
-    return FoundSkills(skills=tuple(skills[name] for name in sorted(skills)), warnings=tuple(warnings))
+    return [skills[name] for name in sorted(skills)], warnings
 
 
 def folders(place: Place) -> Iterator[Path]:

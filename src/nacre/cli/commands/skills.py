@@ -52,14 +52,14 @@ def _places(args: Namespace) -> tuple[catalogue.Place, ...]:
 def _list(args: Namespace, out: Out) -> int:
     if args.names:
         raise Failure("usage", f"`nacre skills list` takes no {args.names[0]!r}", hint="it lists all of them")
-    found = catalogue.find(_places(args))
+    found, warnings = catalogue.find(_places(args))
     if out.json:
-        out.listing(map(_listed, found.skills))
+        out.listing(map(_listed, found))
     else:
         columns = [Column("NAME", style=out.bold), Column("FROM", style=out.dim), Column("FOR", shrinks=True)]
-        rows = [(clean(one.skill.name), one.place.whose, clean(one.skill.description)) for one in found.skills]
+        rows = [(clean(one.skill.name), one.place.whose, clean(one.skill.description)) for one in found]
         table.show(out, columns, rows)
-    for warning in found.warnings:
+    for warning in warnings:
         out.note(clean(warning))
     return OK
 

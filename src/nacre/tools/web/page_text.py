@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import suppress
 from html.parser import HTMLParser
 from typing import NamedTuple
 from urllib.parse import urljoin
@@ -50,6 +51,7 @@ _NO_LANGUAGE = frozenset({"none", "default", "nohighlight"})
 _WORD = re.compile(r"[\w+#.-]{1,30}")
 _BLANKS = re.compile(r"[ \t\r\n\f\xa0]+")
 _UNFINISHED = re.compile(r"<[!?/A-Za-z]")
+_NO_TARGETS = ("#", "javascript:", "data:", "mailto:")
 _TINY_IMAGE = frozenset({"0", "1", "0px", "1px"})
 
 
@@ -112,8 +114,7 @@ class _Lines:
     def write_block(self, lines: list[str]) -> None:
         """Write lines as they are, below each other."""
         self.end_line(2)
-        self.begin_text()
-        self.pieces.append(("\n" + "".join(self._indents[:_MAX_INDENTS])).join(lines))
+        self.write(("\n" + "".join(self._indents[:_MAX_INDENTS])).join(lines))
         self.end_line(2)
 
 
@@ -187,10 +188,8 @@ class _Page(HTMLParser):
         if tag in _WHOLE_PAGE:
             return  # what follows is still in it, and in what was not ended
         # The end of something around a table does not end a cell of it, nor the end of a word a block.
-        if tag in _TABLE or tag in _PARTS:
-            self._end_all(tag, _TABLE)
-        else:
-            self._end_all(tag, _WALLS if tag in _BLOCKS else _BLOCKS | _CELLS)
+        walls = _WALLS if tag in _BLOCKS else _BLOCKS | _CELLS
+        self._end_all(tag, _TABLE if tag in _TABLE | _PARTS else walls)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         # `<p/>` begins an element; only in drawings and formulas it would end it too.
@@ -320,15 +319,10 @@ class _Page(HTMLParser):
         """Write a link that leads somewhere as Markdown."""
         link, self._link = self._link, None
         target = link.target.strip() if link is not None else ""
-        if link is None or link.start is None or not target:
+        if link is None or link.start is None or target.lower().startswith(_NO_TARGETS) or not target:
             return
-        if target.lower().startswith(("#", "javascript:", "data:", "mailto:")):
-            return
-        try:
-            address = urljoin(self._url, target)
-        except ValueError:
-            return
-        self._mark_words(link.start, "[", f"]({address})")
+        with suppress(ValueError):  # it is no address
+            self._mark_words(link.start, "[", f"]({urljoin(self._url, target)})")
 
     def _end_word(self) -> None:
         """Write a word of code between marks that do not occur in it."""
