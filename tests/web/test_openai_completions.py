@@ -21,7 +21,7 @@ from nacre.messages import Message, Snapshot, ToolCall
 from nacre.providers.scripted import Call, Pause, Scripted, Stops, Thinks
 from nacre.web.api import openai_completions
 from nacre.web.api.openai_messages import message_of
-from nacre.web.api.retries import answer_known, is_waiting
+from nacre.web.api.retries import answer_to_history, is_waiting
 from nacre.web.running_turns import MAX_WAITING, Running, Turns
 from tests.web.conftest import PLAIN, TOKEN, Echo, Serve, Site, events
 
@@ -617,7 +617,7 @@ YES_OK = (user("yes"), assistant("ok"))
 def test_only_a_history_that_is_the_stored_one_was_said_before(
     stored: Snapshot, given: list[Message], is_retry: bool, is_known: bool
 ) -> None:
-    assert (answer_known(stored, given, is_retry=is_retry) is not None) == is_known
+    assert (answer_to_history(stored, given, is_retry=is_retry) is not None) == is_known
 
 
 def test_words_wait_only_while_they_are_the_last() -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from nacre.web.gate import Limits
-from nacre.web.server import listening
+from nacre.web.server import listen
 from tests.web.conftest import TOKEN, Echo, Serve, Site
 
 PATIENT = 20
@@ -17,7 +17,7 @@ REQUEST = f"GET /api/sessions/k HTTP/1.1\r\nHost: localhost\r\nAuthorization: Be
 
 
 def test_a_connection_does_not_wait_for_acknowledgements() -> None:
-    (server,) = listening("127.0.0.1", 0)
+    (server,) = listen("127.0.0.1", 0)
     with server, socket.create_connection(server.getsockname()):
         connection, _ = server.accept()
         with connection:

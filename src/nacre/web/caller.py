@@ -110,13 +110,6 @@ class Caller(Struct, frozen=True, kw_only=True):
         """The key of one of the caller's sessions; what they say only chooses among these."""
         return key_of(InboundMessage(channel=API, account=self.account, chat=session, sender=user, id="", text=""))
 
-    def reaches(self, key: str) -> bool:
-        return not self.is_guest or key.startswith(self.prefix)
-
-    def as_user(self, user: str, agent: str) -> Caller:
-        """One of the users of an owner's token, as a guest."""
-        return replace(self, role="guest", account=f"{self.token}@{user}", agent=agent)
-
 
 NOBODY = Caller(role="guest", account="@")
 """A caller that has shown no token: no session is theirs."""
@@ -148,7 +141,7 @@ def session_for(request: Request, *, session: str = "", user: str = "") -> tuple
     """
     who, app = caller(request), _whole(request)
     if user and not who.is_guest and request.app.state.settings().flag("serve.users_are_guests"):
-        who = who.as_user(user, app.name)
+        who = replace(who, role="guest", account=f"{who.token}@{user}", agent=app.name)
         CALLER.set(who.account)
         key = who.key(session=session)
     else:
@@ -260,5 +253,5 @@ def _whole(request: Request) -> App:
 
 def _check(app: App, who: Caller, key: str) -> None:
     # The key may be another name of a session that is somebody else's.
-    if not (who.reaches(key) and (not who.is_guest or who.reaches(app.sessions.resolve(key)))):
+    if who.is_guest and not (key.startswith(who.prefix) and app.sessions.resolve(key).startswith(who.prefix)):
         raise Fault("not_found", f"there is no session {key!r:.200}; the keys of yours begin with {who.prefix!r}")

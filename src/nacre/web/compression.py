@@ -35,7 +35,40 @@ class Compress:
         headers = Headers(scope=scope)
         # A page of somebody else's must not learn anything from the size of what it makes a browser ask for.
         is_wanted = is_accepted(headers) and headers.get("sec-fetch-site") not in _OTHER_SITES
-        await self._app(scope, receive, _Sending(send, is_wanted=is_wanted))
+        # The head waits for the first piece of the body, which decides.
+        head: Message | None = None
+        gzip: _Gzip | None = None
+
+        async def send_packed(message: Message) -> None:
+            nonlocal head, gzip
+            if message["type"] == "http.response.start":
+                # Only kinds that get smaller; events are text too, and must not wait.
+                kind = Headers(raw=message["headers"]).get("content-type", "")
+                if kind.startswith(_TYPES) and not kind.startswith("text/event-stream"):
+                    head = message
+                    return
+            if message["type"] == "http.response.body":
+                first, head = head, None
+                body, is_last = message.get("body", b""), not message.get("more_body")
+                if first is not None and is_wanted and (not is_last or len(body) >= LEAST):
+                    gzip = _Gzip()
+                if gzip is not None:
+                    is_large = len(body) > _LARGE
+                    body = await to_thread.run_sync(gzip.pack, body, is_last) if is_large else gzip.pack(body, is_last)
+                    message = {**message, "body": body}
+                # The head says what is done with the body, of which this is the first piece.
+                if first is not None:
+                    described = MutableHeaders(scope=first)
+                    described.add_vary_header("Accept-Encoding")
+                    if gzip is not None:
+                        described["content-encoding"] = "gzip"
+                        del described["content-length"]
+                        if is_last:
+                            described["content-length"] = str(len(body))
+                    await send(first)
+            await send(message)
+
+        await self._app(scope, receive, send_packed)
 
 
 def is_accepted(headers: Headers) -> bool:
@@ -46,44 +79,6 @@ def is_accepted(headers: Headers) -> bool:
         weights[name.strip()] = weight.replace(" ", "").removeprefix("q=") or "1"
     weight = weights.get("gzip", weights.get("x-gzip", weights.get("*", "0")))
     return weight.replace(".", "").strip("0") != ""
-
-
-class _Sending:
-    """A response on its way out; its head waits for the first piece of its body, which decides."""
-
-    def __init__(self, send: Send, *, is_wanted: bool) -> None:
-        self._send = send
-        self._is_wanted = is_wanted
-        self._head: Message | None = None
-        self._gzip: _Gzip | None = None
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            # Only kinds that get smaller; events are text too, and must not wait.
-            kind = Headers(raw=message["headers"]).get("content-type", "")
-            if kind.startswith(_TYPES) and not kind.startswith("text/event-stream"):
-                self._head = message
-                return
-        if message["type"] == "http.response.body":
-            head, self._head = self._head, None
-            body, is_last = message.get("body", b""), not message.get("more_body")
-            if head is not None and self._is_wanted and (not is_last or len(body) >= LEAST):
-                self._gzip = _Gzip()
-            if (gzip := self._gzip) is not None:
-                is_large = len(body) > _LARGE
-                body = await to_thread.run_sync(gzip.pack, body, is_last) if is_large else gzip.pack(body, is_last)
-                message = {**message, "body": body}
-            # The head says what is done with the body, of which this is the first piece.
-            if head is not None:
-                headers = MutableHeaders(scope=head)
-                headers.add_vary_header("Accept-Encoding")
-                if gzip is not None:
-                    headers["content-encoding"] = "gzip"
-                    del headers["content-length"]
-                    if is_last:
-                        headers["content-length"] = str(len(body))
-                await self._send(head)
-        await self._send(message)
 
 
 class _Gzip:

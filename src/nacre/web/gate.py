@@ -7,6 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from urllib.parse import quote
 
@@ -85,6 +86,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 DEFAULT = Limits()
 
 
+@dataclass
 class Gate:
     """Stands before the application: lets in what may come in, and sends nothing out without its headers.
 
@@ -92,27 +94,19 @@ class Gate:
     request comes from.
     """
 
-    def __init__(  # noqa: PLR0913 - what is checked
-        self,
-        app: ASGIApp,
-        *,
-        keys: Keys,
-        hosts: Sequence[str],
-        proxies: Callable[[], Sequence[str]],
-        revocations: Revocations,
-        prefix: str,
-        limits: Limits,
-    ) -> None:
-        self._app = app
-        self._prefix = prefix
-        self._limits = limits
-        self._keys = keys
-        self._proxies = proxies
-        self._revocations = revocations
+    app: ASGIApp
+    _: KW_ONLY
+    keys: Keys
+    hosts: Sequence[str]
+    proxies: Callable[[], Sequence[str]]
+    revocations: Revocations
+    prefix: str
+    limits: Limits
+
+    def __post_init__(self) -> None:
         # An IPv6 address stands in brackets where a request names it.
-        self._hosts = frozenset(
-            (f"[{host}]" if ":" in host and not host.startswith("[") else host).lower() for host in hosts
-        )
+        hosts = (f"[{host}]" if ":" in host and not host.startswith("[") else host for host in self.hosts)
+        self._hosts = frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -121,14 +115,14 @@ class Gate:
         # The path is the one below the server's prefix and its agent's folder. Some proxies remove the prefix and some
         # do not; no path of ours begins with it, so that both are understood. In the APIs it is still escaped: a
         # session's key may hold a slash.
-        root, path = split(_below(self._prefix, scope["path"]))
+        root, path = split(_below(self.prefix, scope["path"]))
         if path.startswith(_RAW):
-            path = _below(self._prefix, _raw_path(scope)).removeprefix(root)
-        address = source_of(scope, self._proxies())
-        state = {**scope.get("state", {}), "nonce": nonce, "prefix": self._prefix, "address": address}
+            path = _below(self.prefix, _raw_path(scope)).removeprefix(root)
+        address = source_of(scope, self.proxies())
+        state = {**scope.get("state", {}), "nonce": nonce, "prefix": self.prefix, "address": address}
         scope = {**scope, "path": path, "root_path": root, "state": state}
-        limit = MAX_PUBLIC_BODY if _is_public(scope) else self._limits.body_bytes
-        receiving, sending = _Receiving(receive, limit, self._limits), _Sending(send, nonce)
+        limit = MAX_PUBLIC_BODY if _is_public(scope) else self.limits.body_bytes
+        receiving, sending = _Receiving(receive, limit, self.limits), _Sending(send, nonce)
         try:
             self._check(scope, limit)
             await self._run(scope, receiving, sending)
@@ -173,7 +167,7 @@ class Gate:
         given = headers.get("authorization")
         if given is not None:
             kind, _, token = given.partition(" ")
-            return self._keys.check(token.strip() if kind.lower() == "bearer" else "", scope["state"]["address"])
+            return self.keys.check(token.strip() if kind.lower() == "bearer" else "", scope["state"]["address"])
         found = self._cookie(headers)
         if found is None:
             raise unauthorized("a token is needed: `Authorization: Bearer …`")
@@ -183,18 +177,18 @@ class Gate:
 
     def _cookie(self, headers: Headers) -> Caller | None:
         # The library's own reader gives up at the first cookie that it does not understand, and that may be another's.
-        value = cookie_parser(headers.get("cookie", "")).get(self._keys.cookie)
-        return None if value is None else self._keys.cookie_of(value, time.time())
+        value = cookie_parser(headers.get("cookie", "")).get(self.keys.cookie)
+        return None if value is None else self.keys.cookie_of(value, time.time())
 
     async def _run(self, scope: Scope, receive: Receive, send: _Sending) -> None:
         """Have a request answered; it is cut off when the token that was shown for it is revoked."""
         caller = caller_of(scope)
         if not caller.token:
-            return await self._app(scope, receive, send)
+            return await self.app(scope, receive, send)
         with anyio.CancelScope() as cut:
-            forget = self._revocations.add(caller.token, caller.digest, cut.cancel)
+            forget = self.revocations.add(caller.token, caller.digest, cut.cancel)
             try:
-                await self._app(scope, receive, send)
+                await self.app(scope, receive, send)
             finally:
                 forget()
         if cut.cancelled_caught:

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partialmethod
 from typing import Literal, NamedTuple, TypeVar
 
 import anyio
@@ -144,16 +145,14 @@ class Check:
             reasons.append(f"{unsound} logs could not be flushed or moved to a new file" if unsound else "")
             return [Trouble("store", reason) for reason in reasons if reason]
 
-        async def look() -> list[Trouble]:
-            return await to_thread.run_sync(write, abandon_on_cancel=True)
-
-        task = self._look = self._look or asyncio.create_task(look())
-        done, _ = await asyncio.wait((task,), timeout=self._timeout)
+        look = self._look or asyncio.create_task(to_thread.run_sync(write, abandon_on_cancel=True))
+        self._look = look
+        done, _ = await asyncio.wait((look,), timeout=self._timeout)
         if not done:
             # It goes on: a second one would only wait as well.
             return [Trouble("store", f"the store did not answer within {self._timeout:g} seconds")]
         self._look = None
-        return task.result()
+        return look.result()
 
 
 def _refusal(place: str) -> str:
@@ -257,16 +256,16 @@ class _Page:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def gauge(self, name: str, help: str, samples: Iterable[Sample], *, kind: str = "gauge") -> None:
-        self._begin(name, kind, help)
+    def _add_family(self, kind: str, name: str, help: str, samples: Iterable[Sample]) -> None:
+        self.lines.append(f"# HELP {name} {help}\n# TYPE {name} {kind}\n")
         for labels, value in samples:
             self._add(name, labels, value)
 
-    def counter(self, name: str, help: str, samples: Iterable[Sample]) -> None:
-        self.gauge(name, help, samples, kind="counter")
+    gauge = partialmethod(_add_family, "gauge")
+    counter = partialmethod(_add_family, "counter")
 
     def histogram(self, name: str, help: str, samples: Iterable[tuple[Labels, Spread]]) -> None:
-        self._begin(name, "histogram", help)
+        self.lines.append(f"# HELP {name} {help}\n# TYPE {name} histogram\n")
         for labels, spread in samples:
             total = 0
             for bound, count in zip((*map(_number, spread.bounds), "+Inf"), spread.counts, strict=True):
@@ -274,9 +273,6 @@ class _Page:
                 self._add(f"{name}_bucket", {**labels, "le": bound}, total)
             self._add(f"{name}_sum", labels, spread.sum)
             self._add(f"{name}_count", labels, total)
-
-    def _begin(self, name: str, kind: str, help: str) -> None:
-        self.lines.append(f"# HELP {name} {help}\n# TYPE {name} {kind}\n")
 
     def _add(self, name: str, labels: Labels, value: float) -> None:
         escapes = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})

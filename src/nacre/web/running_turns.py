@@ -114,17 +114,16 @@ class Turns:
                 case _:
                     self.traffic.failed[CHANNEL] += 1
 
-        running.task = asyncio.create_task(running.run(work))
-        self._tasks.add(running.task)
-        running.task.add_done_callback(self._tasks.discard)
+        running.task = self.start_unwatched(running.run(work))
         running.task.add_done_callback(count_outcome)
         return running
 
-    def start_unwatched(self, work: Coroutine[object, object, None]) -> None:
-        """Do something that nobody waits for."""
+    def start_unwatched(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Do something that nobody has to wait for."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     @asynccontextmanager
     async def alone(self, key: str) -> AsyncIterator[None]:

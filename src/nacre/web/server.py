@@ -18,6 +18,7 @@ import anyio
 import h11
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -44,7 +45,6 @@ from nacre.web.running_turns import Revocations, Turns
 from nacre.web.sse import Changes
 
 _PAGES = "nacre.web.pages.page_routes"
-_SHARED = ("closing", "changes", "began", "parts", "check", "sites", "revocations", "settings", "limits")
 _IDLE_TIMEOUT = 15
 _GRACE = 8
 _BACKLOG = 1024
@@ -98,19 +98,21 @@ def application(  # noqa: PLR0913 - each is one thing that it has to show
         exception_handlers={HTTPException: refuse},
     )
     made.router.redirect_slashes = False
-    made.state.agent = app
-    made.state.limits = limits
-    made.state.turns = Turns()
-    made.state.revocations = revocations
-    made.state.settings = settings
-    made.state.closing = anyio.Event()
-    made.state.changes = Changes(made.state.closing)
-    made.state.began = time.time()
-    made.state.parts = health.Parts(
-        agents=agents, gateways=gateways, missing=missing, http=made.state.turns.traffic, began=made.state.began
-    )
-    made.state.sites = Sites(made, agents)
-    made.state.check = health.Check(made.state.parts)
+    closing, turns, began = anyio.Event(), Turns(), time.time()
+    parts = health.Parts(agents=agents, gateways=gateways, missing=missing, http=turns.traffic, began=began)
+    sites = Sites(made, agents)
+    sites.shared |= {
+        "sites": sites,
+        "limits": limits,
+        "revocations": revocations,
+        "settings": settings,
+        "closing": closing,
+        "changes": Changes(closing),
+        "began": began,
+        "parts": parts,
+        "check": health.Check(parts),
+    }
+    made.state = State({**sites.shared, "agent": app, "turns": turns})
     return made
 
 
@@ -120,7 +122,7 @@ async def serve(application: Starlette, *, host: str, port: int, ready: Callable
     Once cancelled, streams of records end at once, and other requests have a few seconds. Signals are the
     caller's. Raises ConfigError if it cannot listen there.
     """
-    sockets = listening(host, port)
+    sockets = listen(host, port)
     limits: Limits = application.state.limits
     # Connections may have half of the files that may be open, for the store needs some too.
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -186,6 +188,7 @@ class Sites:
     def __init__(self, main: Starlette, agents: Mapping[str, App]) -> None:
         self._found = {MAIN: main}
         self._agents = agents
+        self.shared: dict[str, Any] = {}
 
     @property
     def names(self) -> list[str]:
@@ -197,12 +200,10 @@ class Sites:
         if agent is None:
             raise Fault("not_found", f"there is no agent {name!r:.100}; there are: {', '.join(self.names)}")
         if name not in self._found:
-            main = self._found[MAIN]
+            turns = Turns()
+            turns.traffic = self._found[MAIN].state.turns.traffic
             site = self._found[name] = Starlette()
-            for shared in _SHARED:
-                setattr(site.state, shared, getattr(main.state, shared))
-            site.state.turns = Turns()
-            site.state.turns.traffic = main.state.turns.traffic
+            site.state = State({**self.shared, "turns": turns})
         site = self._found[name]
         site.state.agent = agent
         return site
@@ -225,7 +226,7 @@ class _ChooseSite:
         await self._app({**scope, "app": sites.of(name or MAIN)}, receive, send)
 
 
-def listening(host: str, port: int) -> list[socket.socket]:
+def listen(host: str, port: int) -> list[socket.socket]:
     """A socket for each address of a host; raises ConfigError if it cannot listen there."""
     sockets: list[socket.socket] = []
     try:

@@ -170,7 +170,7 @@ async def _serve(args: Namespace, out: Out, token: str) -> None:
     from nacre.runtime.access_tokens import Tokens  # noqa: PLC0415 - the same
     from nacre.runtime.agents import Agents  # noqa: PLC0415 - the same
     from nacre.runtime.retention import keep  # noqa: PLC0415 - the same
-    from nacre.web.server import application, check_prefix, listening, serve  # noqa: PLC0415 - the same
+    from nacre.web.server import application, check_prefix, listen, serve  # noqa: PLC0415 - the same
 
     def say_notes(app: App) -> None:
         for note in app.notes:
@@ -180,7 +180,7 @@ async def _serve(args: Namespace, out: Out, token: str) -> None:
     check_prefix(prefix)
     # Until it is up there is nothing to read again, and that is no reason to end.
     signal.signal(signal.SIGHUP, lambda *_: None)
-    for one in listening(args.host, args.port):
+    for one in listen(args.host, args.port):
         # A daemon that has no place to listen must not begin to answer messages.
         one.close()
     async with Agents(store=args.store, model=args.model, told=say_notes) as agents:

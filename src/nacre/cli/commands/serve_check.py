@@ -104,11 +104,11 @@ def _check_agents(args: Namespace, pid: int) -> Iterator[Check]:
 
 def _check_address(args: Namespace, places: list[Address], pid: int) -> Check:
     """Whether a daemon could listen there."""
-    from nacre.web.server import listening  # noqa: PLC0415 - only for a daemon
+    from nacre.web.server import listen  # noqa: PLC0415 - only for a daemon
 
     where = f"{args.host}, port {args.port}"
     try:
-        for one in listening(args.host, args.port):
+        for one in listen(args.host, args.port):
             one.close()
     except ConfigError as error:
         is_taken = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -17,7 +18,6 @@ from starlette.routing import Route
 
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Called, Emit, Notice, Returned, Text, Thought
-from nacre.errors import Conflict
 from nacre.keys import is_internal
 from nacre.runtime import App
 from nacre.runtime.titles import first_title
@@ -34,6 +34,7 @@ from nacre.web.sse import BEAT, EventStream, event, records, stays
 
 T = TypeVar("T", bound=Struct)
 P = TypeVar("P")
+Handler = Callable[[Request], Awaitable[Response]]
 _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`\Z", re.DOTALL)
 _VALUE = re.compile(r"Invalid (?:enum )?value .* - at `", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(\w+)`")
@@ -137,21 +138,16 @@ async def fork(request: Request) -> Response:
     return json_response(made, status=201)
 
 
-async def archive(request: Request) -> Response:
-    key = writable_key(request)
-    if not await _at_rest(request, queries.archive):
-        raise Conflict(f"session {key!r} is archived already")
-    return json_response(schemas.Done(operation="archive", key=key, status="archived"))
+def _change(act: Callable[[Sessions, str], None], done: Callable[..., schemas.Done]) -> Handler:
+    """A handler that does something to a session in which no turn runs."""
 
+    async def change(request: Request) -> Response:
+        check_no_query(request)
+        key = writable_key(request)
+        await at_rest(agent(request), key, act)
+        return json_response(done(key=key))
 
-async def unarchive(request: Request) -> Response:
-    await _at_rest(request, queries.unarchive)
-    return json_response(schemas.Done(operation="unarchive", key=key_in(request), status="active"))
-
-
-async def delete(request: Request) -> Response:
-    await _at_rest(request, queries.erase)
-    return json_response(schemas.Done(operation="rm", key=key_in(request), status="erased"))
+    return change
 
 
 async def stop(request: Request) -> Response:
@@ -163,7 +159,7 @@ async def stop(request: Request) -> Response:
     return json_response(schemas.Done(operation="stop", key=key, status="stopped" if was_running else "idle"))
 
 
-_HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
+_HANDLERS: dict[str, Handler] = {
     "list": list_sessions,
     "search": search,
     "read": read,
@@ -171,9 +167,9 @@ _HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "send": send,
     "rename": rename,
     "fork": fork,
-    "archive": archive,
-    "unarchive": unarchive,
-    "delete": delete,
+    "archive": _change(queries.archive, partial(schemas.Done, operation="archive", status="archived")),
+    "unarchive": _change(queries.unarchive, partial(schemas.Done, operation="unarchive", status="active")),
+    "delete": _change(queries.erase, partial(schemas.Done, operation="rm", status="erased")),
     "stop": stop,
 }
 routes = [
@@ -209,21 +205,16 @@ def refuse_internal(key: str) -> str:
     return key
 
 
-async def _at_rest(request: Request, act: Callable[[Sessions, str], P]) -> P:
-    check_no_query(request)
-    return await at_rest(agent(request), writable_key(request), act)
-
-
-async def at_rest(app: App, key: str, act: Callable[[Sessions, str], P]) -> P:
+async def at_rest(app: App, key: str, act: Callable[[Sessions, str], None]) -> None:
     """Do something to a session in which no turn runs; raises Fault, or SessionBusy, if one does."""
     if app.kernel.is_at_work(key):
         raise Fault("locked", f"a turn is running in session {key!r}; wait until it ends, or stop it")
 
-    def work() -> P:
+    def work() -> None:
         with queries.hold(app.sessions, key):
-            return act(app.sessions, key)
+            act(app.sessions, key)
 
-    return await to_thread.run_sync(work)
+    await to_thread.run_sync(work)
 
 
 def parse_query(request: Request, kind: type[T]) -> T:

@@ -15,13 +15,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from nacre.agent.model_request import Terms, with_terms
-from nacre.agent.ports import Called, Form, Text, Thought, Usage
+from nacre.agent.ports import Called, Text, Thought, Usage
 from nacre.runtime.structured_output import check_schema
 from nacre.web.api.api_routes import decode_body, limits, respond
-from nacre.web.api.openai_messages import SYSTEM, calls_of, choose_specs, message_of, specs_of, text_of
+from nacre.web.api.openai_messages import SYSTEM, calls_of, choice_of, form_of, message_of, specs_of, text_of
 from nacre.web.api.openai_models import choose_agent
-from nacre.web.api.openai_requests import Answer, Asked, finish_of, work
-from nacre.web.api.openai_schemas import Chat, ChosenTool, JsonObjectFormat, JsonSchemaFormat, OfferedTools
+from nacre.web.api.openai_requests import Answer, ParsedRequest, finish_of, work
+from nacre.web.api.openai_schemas import Chat
 from nacre.web.api.retries import is_retry, request_id
 from nacre.web.caller import Caller, agent, begin, check_user, session_for
 from nacre.web.http_errors import Fault, fault_of
@@ -78,22 +78,13 @@ def _check(wanted: Chat) -> None:
         raise Fault("usage", reason, param="web_search_options")
 
 
-def _parse(wanted: Chat, headers: Headers, who: Caller, key: str) -> Asked:
+def _parse(wanted: Chat, headers: Headers, who: Caller, key: str) -> ParsedRequest:
     messages = [message_of(one, param=f"messages[{at}]") for at, one in enumerate(wanted.messages)]
     spoken = [one for one in messages if one.role not in SYSTEM]
-    # Whether the model may call a tool, whether it must, and which, None for any.
-    names: list[str] | None = None
-    match wanted.tool_choice:
-        case ChosenTool(function=chosen):
-            is_offered, must_call, names = True, True, [chosen.name]
-        case OfferedTools(allowed_tools=offer):
-            is_offered, must_call = True, offer.mode == "required"
-            names = [tool.function.name for tool in offer.tools]
-        case word:
-            is_offered, must_call = word != "none", word == "required"
+    is_offered, must_call, names = choice_of(wanted.tool_choice)
     tools = None
     if wanted.tools:
-        found = choose_specs(specs_of(tool.function for tool in wanted.tools), names)
+        found = specs_of((tool.function for tool in wanted.tools), names)
         tools = found if is_offered else []
     elif wanted.messages[-1].role == "tool":
         # Its client has tools, and offers none now: it is not for the agent to go on with them.
@@ -103,17 +94,8 @@ def _parse(wanted: Chat, headers: Headers, who: Caller, key: str) -> Asked:
     if not spoken or (spoken[-1].role != "user" and (tools is None or spoken[-1].role != "tool")):
         reason = "the last message must be a user's message or a tool's result: it is the one that is answered"
         raise Fault("usage", reason, param="messages")
-    # The form that an answer is to have; None if it may have any.
-    form = None
-    match wanted.response_format:
-        case JsonObjectFormat():
-            form = Form(schema={"type": "object"})
-        case JsonSchemaFormat(json_schema=given):
-            form = Form(name=given.name, schema=given.schema or {}, strict=bool(given.strict))
-        case _:
-            pass
-    terms = Terms(form=form)
-    return Asked(
+    terms = Terms(form=form_of(wanted.response_format))
+    return ParsedRequest(
         key=key,
         nowhere=who.key() if who.is_guest else "",
         id=request_id(headers),

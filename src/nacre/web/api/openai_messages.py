@@ -15,8 +15,8 @@ from nacre.codec import encode_message
 from nacre.errors import InvalidMessage
 from nacre.messages import Message, ToolCall
 from nacre.providers.wire import image_data, image_url
+from nacre.web.api import openai_schemas as openai
 from nacre.web.api.openai_requests import Answer, finish_of
-from nacre.web.api.openai_schemas import ChatMessage, Function, Respond, ResponseCost, ResponseDocument
 from nacre.web.http_errors import Fault, fault_of
 from nacre.web.running_turns import Running
 from nacre.web.sse import BEAT, event
@@ -28,7 +28,7 @@ SYSTEM = ("system", "developer")
 # ---- theirs as ours
 
 
-def message_of(given: ChatMessage, *, param: str) -> Message:
+def message_of(given: openai.ChatMessage, *, param: str) -> Message:
     """A message as ours, with what OpenAI documents alone; raises Fault if a model could not be shown it.
 
     `param` is where the request has it.
@@ -73,7 +73,7 @@ def _part(part: dict[str, Any], role: str, *, param: str) -> dict[str, Any]:
         case {"type": "refusal", "refusal": str(text)} if role == "assistant":
             return {"type": "text", "text": text}
         case {"type": "image_url"} if role in {"user", "tool"}:
-            check_image(part, param=param)
+            _check_image(part, param=param)
             return part
         case {"type": "text" | "refusal" as kind}:
             raise Fault("usage", f"a part of the type {kind!r} needs its text, as {kind!r}", param=param)
@@ -83,7 +83,7 @@ def _part(part: dict[str, Any], role: str, *, param: str) -> dict[str, Any]:
             raise Fault("usage", f"a part of the type {kind!r:.100} cannot be shown; there are: {there}", param=param)
 
 
-def check_image(part: dict[str, Any], *, param: str) -> None:
+def _check_image(part: dict[str, Any], *, param: str) -> None:
     """Raise Fault for what is no image, or is somewhere else: nothing is fetched here, and servers of models differ."""
     data = image_data(image_url(part) or "")
     if data is None or not data[0].startswith("image/"):
@@ -97,25 +97,54 @@ def check_image(part: dict[str, Any], *, param: str) -> None:
         raise Fault("usage", "the image is empty", param=param)
 
 
-def specs_of(functions: Iterable[Function]) -> list[Spec]:
-    """The tools of a client; raises Fault if two have the same name, for a call could not say which it means."""
+def specs_of(functions: Iterable[openai.Function], names: Sequence[str] | None) -> list[Spec]:
+    """The tools of a client, those with these names if any are given.
+
+    Raises Fault if two have the same name, for a call could not say which it means, and for a name that none has.
+    """
     specs: dict[str, Spec] = {}
     for at, function in enumerate(functions):
         if function.name in specs:
             raise Fault("usage", f"there are two tools {function.name!r}", param=f"tools[{at}]")
         parameters = function.parameters or {"type": "object", "properties": {}}
         specs[function.name] = Spec(name=function.name, description=function.description or "", parameters=parameters)
-    return list(specs.values())
-
-
-def choose_specs(specs: Sequence[Spec], names: Sequence[str] | None) -> list[Spec]:
-    """The tools with these names, or all; raises Fault for a name that no tool has."""
-    if names is None:
-        return list(specs)
-    for name in names:
-        if name not in {spec.name for spec in specs}:
+    for name in names or ():
+        if name not in specs:
             raise Fault("usage", f"there is no tool {name!r:.100} among the tools", param="tool_choice")
-    return [spec for spec in specs if spec.name in names]
+    return [spec for name, spec in specs.items() if names is None or name in names]
+
+
+def choice_of(
+    given: openai.Choice
+    | openai.ChosenTool
+    | openai.ChosenFunction
+    | openai.OfferedTools
+    | openai.OfferedFunctions
+    | None,
+) -> tuple[bool, bool, list[str] | None]:
+    """Whether the model may call a tool, whether it must, and which, None for any; as both interfaces say it."""
+    match given:
+        case openai.ChosenTool(function=openai.NamedFunction(name=name)) | openai.ChosenFunction(name=name):
+            return True, True, [name]
+        case openai.OfferedTools(allowed_tools=offer):
+            return True, offer.mode == "required", [tool.function.name for tool in offer.tools]
+        case openai.OfferedFunctions(mode=mode, tools=tools):
+            return True, mode == "required", [tool.name for tool in tools]
+        case word:
+            return word != "none", word == "required", None
+
+
+def form_of(
+    given: openai.TextFormat | openai.JsonObjectFormat | openai.JsonSchemaFormat | openai.FlatJsonSchemaFormat | None,
+) -> Form | None:
+    """The form that an answer is to have, as both interfaces say it; None if it may have any."""
+    match given:
+        case openai.JsonObjectFormat():
+            return Form(schema={"type": "object"})
+        case openai.JsonSchemaFormat(json_schema=found) | (openai.FlatJsonSchemaFormat() as found):
+            return Form(name=found.name, schema=found.schema or {}, strict=bool(found.strict))
+        case _:
+            return None
 
 
 # ---- ours as theirs
@@ -150,8 +179,8 @@ def text_config(form: Form | None) -> dict[str, Any]:
 
 
 def end_document(
-    document: ResponseDocument, answer: Answer, output: list[dict[str, Any]] | None = None
-) -> ResponseDocument:
+    document: openai.ResponseDocument, answer: Answer, output: list[dict[str, Any]] | None = None
+) -> openai.ResponseDocument:
     """A document with its answer; `output` are the items that were streamed."""
     is_cut, usage = finish_of(answer.message) == "length", answer.usage
     return replace(
@@ -161,7 +190,7 @@ def end_document(
         status="incomplete" if is_cut else "completed",
         incomplete_details={"reason": "max_output_tokens"} if is_cut else None,
         output=_items_of(document.id, answer.message) if output is None else output,
-        usage=ResponseCost(
+        usage=openai.ResponseCost(
             input_tokens=usage.prompt,
             input_tokens_details={"cached_tokens": usage.cached, "cache_write_tokens": 0},
             output_tokens=usage.completion,
@@ -209,9 +238,11 @@ def _call(call: Mapping[str, Any], id: str, at: int) -> dict[str, Any]:
     }
 
 
-def begin_document(id: str, model: str, wanted: Respond, *, form: Form | None, is_stored: bool) -> ResponseDocument:
+def begin_document(
+    id: str, model: str, wanted: openai.Respond, *, form: Form | None, is_stored: bool
+) -> openai.ResponseDocument:
     """What stands around an answer that is to come."""
-    return ResponseDocument(
+    return openai.ResponseDocument(
         id=id,
         created_at=int(time.time()),
         status="in_progress",
@@ -229,7 +260,7 @@ def begin_document(id: str, model: str, wanted: Respond, *, form: Form | None, i
 
 
 async def stream_response(
-    running: Running[Answer], begun: ResponseDocument, heartbeat: float
+    running: Running[Answer], begun: openai.ResponseDocument, heartbeat: float
 ) -> AsyncGenerator[bytes, None]:
     """The answer as it comes; words before a tool of the agent's are an item of their own."""
     sent = _Stream(begun.id)

@@ -18,7 +18,6 @@ from starlette.routing import Route
 
 from nacre.config import MAIN
 from nacre.index import minilm
-from nacre.runtime import App
 from nacre.web.api.api_routes import decode_body, json_response
 from nacre.web.api.openai_schemas import Embed, Vector, VectorList
 from nacre.web.caller import agent, caller
@@ -30,12 +29,12 @@ _EMBEDDED_AT_ONCE = 16
 
 async def models(request: Request) -> Response:
     """What may be asked for."""
-    return json_response({"object": "list", "data": _listed(request)})
+    return json_response({"object": "list", "data": _model_list(request)})
 
 
 async def model(request: Request) -> Response:
     """One of them; a slash in its name may be escaped or not."""
-    name, listed = unquote(request.path_params["id"], errors="replace"), _listed(request)
+    name, listed = unquote(request.path_params["id"], errors="replace"), _model_list(request)
     found = next((one for one in listed if one["id"] == name), None)
     if found is None:
         raise _unknown(name, [one["id"] for one in listed])
@@ -93,31 +92,27 @@ routes = [
 
 def choose_agent(request: Request, model: str) -> None:
     """Pass a request on to the agent that a model's name means; raises Fault if there is none."""
-    further = _further(request)
+    own, further = _names(request)
     if model in further:
         request.scope["app"] = request.app.state.sites.of(model)
         return
-    app = agent(request)
-    names = [*_names_of(app), *([] if caller(request).is_guest else [app.name]), *further]
+    names = [*own, *([] if caller(request).is_guest else [agent(request).name]), *further]
     if model not in names:
         raise _unknown(model, names)
 
 
-def _listed(request: Request) -> list[dict[str, Any]]:
+def _model_list(request: Request) -> list[dict[str, Any]]:
     made = int(request.app.state.began)
-    names = [*_names_of(agent(request)), *_further(request)]
-    return [{"id": name, "object": "model", "created": made, "owned_by": "nacre"} for name in names]
+    own, further = _names(request)
+    return [{"id": name, "object": "model", "created": made, "owned_by": "nacre"} for name in (*own, *further)]
 
 
-def _names_of(app: App) -> list[str]:
-    return list(dict.fromkeys((_ALIAS, app.provider.model, app.model)))
-
-
-def _further(request: Request) -> list[str]:
-    """The agents that the main one stands before; at their own addresses there is only each of them."""
-    if request.app.state.agent.name != MAIN or caller(request).is_guest:
-        return []
-    return [name for name in request.app.state.sites.names if name != MAIN]
+def _names(request: Request) -> tuple[list[str], list[str]]:
+    """The names of this agent, and the agents that the main one stands before; at their own addresses are none."""
+    app, further = agent(request), []
+    if app.name == MAIN and not caller(request).is_guest:
+        further = [name for name in request.app.state.sites.names if name != MAIN]
+    return list(dict.fromkeys((_ALIAS, app.provider.model, app.model))), further
 
 
 def _unknown(name: str, names: Sequence[str]) -> Fault:

@@ -30,7 +30,7 @@ from nacre.records import AppendRecord
 from nacre.runtime import App
 from nacre.runtime.titles import first_title
 from nacre.web.api import queries
-from nacre.web.api.retries import answer_known, answer_to, is_waiting, newest
+from nacre.web.api.retries import answer_to, answer_to_history, is_waiting, newest
 from nacre.web.http_errors import Fault
 from nacre.web.running_turns import Turns
 
@@ -46,7 +46,7 @@ _MUST_CALL = "Answer with a call of one of these tools, and with no text: {names
 Finish = Literal["stop", "calls", "length"]
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class ParsedRequest(Struct, frozen=True, kw_only=True):
     """A request as it is understood.
 
     `nowhere` is the key whose rights an answer without a session has; `seed` is stored before the messages that are
@@ -82,7 +82,7 @@ def finish_of(message: Message) -> Finish:
     return "calls" if message.tool_calls else "stop"
 
 
-def work(app: App, turns: Turns, asked: Asked) -> Callable[[Emit], Awaitable[Answer]]:
+def work(app: App, turns: Turns, asked: ParsedRequest) -> Callable[[Emit], Awaitable[Answer]]:
     """What answers a request, once it is begun."""
     has_tools = asked.tools is not None
 
@@ -95,7 +95,7 @@ def work(app: App, turns: Turns, asked: Asked) -> Callable[[Emit], Awaitable[Ans
                 return now, None
         now = newest(app.sessions, asked.key)
         known = answer_to(now, id=asked.id, content=asked.messages[-1].content, has_tools=has_tools)
-        return now, known or answer_known(now, asked.messages, is_retry=asked.is_retry, has_tools=has_tools)
+        return now, known or answer_to_history(now, asked.messages, is_retry=asked.is_retry, has_tools=has_tools)
 
     async def answer(emit: Emit) -> Answer:
         if not asked.key:
@@ -115,7 +115,7 @@ def work(app: App, turns: Turns, asked: Asked) -> Callable[[Emit], Awaitable[Ans
 # ---- the agent
 
 
-async def _by_agent_in_session(app: App, asked: Asked, now: Snapshot, emit: Emit) -> Answer:
+async def _by_agent_in_session(app: App, asked: ParsedRequest, now: Snapshot, emit: Emit) -> Answer:
     """The agent, in a session: it gets the newest words only, and has the rest itself."""
     words = asked.messages[-1]
     # The same words in another form are new: the turn that waits would answer in the form that it was begun with.
@@ -141,7 +141,7 @@ async def _by_agent_in_session(app: App, asked: Asked, now: Snapshot, emit: Emit
     return Answer(message=answer, usage=usage)
 
 
-async def _by_agent(app: App, asked: Asked, emit: Emit) -> Answer:
+async def _by_agent(app: App, asked: ParsedRequest, emit: Emit) -> Answer:
     """The agent, without a session: what is said is kept until it is answered, and nowhere but here."""
     kept = list(asked.messages)
     notes: list[Any] = []
@@ -184,14 +184,14 @@ async def _by_agent(app: App, asked: Asked, emit: Emit) -> Answer:
 # ---- the model alone
 
 
-async def _by_model(app: App, asked: Asked, emit: Emit) -> Answer:
+async def _by_model(app: App, asked: ParsedRequest, emit: Emit) -> Answer:
     """The model alone, with the client's tools, which the client runs."""
     _check_results(asked.messages, asked.messages)
     reply = await _ask(app.agent_for("").provider(), asked, paired(asked.messages), emit)
     return Answer(message=reply.message, usage=reply.usage or Usage())
 
 
-async def _by_model_in_session(app: App, asked: Asked, now: Snapshot, emit: Emit) -> Answer:
+async def _by_model_in_session(app: App, asked: ParsedRequest, now: Snapshot, emit: Emit) -> Answer:
     """The model alone, with what the session holds: the newest words and results are stored first, then the answer."""
     who = app.agent_for(asked.key)
 
@@ -217,7 +217,7 @@ async def _by_model_in_session(app: App, asked: Asked, now: Snapshot, emit: Emit
     return Answer(message=reply.message, usage=reply.usage or Usage())
 
 
-async def _ask(provider: Provider, asked: Asked, messages: Sequence[Message], emit: Emit) -> Reply:
+async def _ask(provider: Provider, asked: ParsedRequest, messages: Sequence[Message], emit: Emit) -> Reply:
     """Ask the model; where a call is required, an answer without one is asked for again.
 
     Raises InvalidAnswer if no attempt has a call, and what the provider raises.
@@ -262,7 +262,7 @@ def _check_results(new: Sequence[Message], before: Sequence[Message]) -> None:
         raise Fault("usage", f"there is a result of the call {alien[0]!r:.100}, but no such call before it")
 
 
-async def _store_new(app: App, asked: Asked, now: Snapshot, new: Sequence[Message]) -> Message | None:
+async def _store_new(app: App, asked: ParsedRequest, now: Snapshot, new: Sequence[Message]) -> Message | None:
     """Store what is new, unless it came before; what it was answered with then, None if it waits for it."""
     words = new[-1]
     if asked.id:

@@ -39,8 +39,9 @@ from nacre.web.api.api_routes import at_rest, decode_body, invalid, json_respons
 from nacre.web.api.openai_messages import (
     SYSTEM,
     begin_document,
-    choose_specs,
+    choice_of,
     end_document,
+    form_of,
     message_of,
     specs_of,
     stream_response,
@@ -48,7 +49,7 @@ from nacre.web.api.openai_messages import (
     text_of,
 )
 from nacre.web.api.openai_models import choose_agent
-from nacre.web.api.openai_requests import RESPONSE, Answer, Asked, work
+from nacre.web.api.openai_requests import RESPONSE, Answer, ParsedRequest, work
 from nacre.web.api.retries import is_retry, request_id
 from nacre.web.caller import Caller, agent, begin, check_user, session_for
 from nacre.web.http_errors import Fault
@@ -81,7 +82,7 @@ class Echo(Struct, frozen=True, kw_only=True):
     user: str | None = None
 
 
-class Found(NamedTuple):
+class Exchange(NamedTuple):
     """The message that a response answers, its answer if there is one, and whether that is the session's last."""
 
     words: Stored
@@ -97,14 +98,7 @@ async def create(request: Request) -> Response:
     wanted = await decode_body(request, openai.Respond)
     choose_agent(request, wanted.model)
     _check(wanted)
-    form = None
-    match wanted.text.format if wanted.text is not None else None:
-        case openai.JsonObjectFormat():
-            form = Form(schema={"type": "object"})
-        case openai.FlatJsonSchemaFormat(name=schema_name, schema=schema, strict=strict):
-            form = Form(name=schema_name, schema=schema, strict=bool(strict))
-        case _:
-            pass
+    form = form_of(wanted.text.format if wanted.text is not None else None)
     if form is not None:
         await check_schema(form.schema)
     # A client may send a very long history, and nobody else is to wait for its being read.
@@ -131,7 +125,7 @@ async def delete(request: Request) -> Response:
     who, key = session_for(request, session=name.session, user=name.user)
 
     def erase(sessions: Sessions, key: str) -> None:
-        _found(sessions, key, name)
+        _find(sessions, key, name)
         queries.erase(sessions, key)
 
     await at_rest(agent(request, who), key, erase)
@@ -168,7 +162,7 @@ def _check(wanted: openai.Respond) -> None:
         raise Fault("usage", reason, param="session_id")
 
 
-def _parse(wanted: openai.Respond, form: Form | None, request: Request) -> tuple[Name, Caller, Asked]:
+def _parse(wanted: openai.Respond, form: Form | None, request: Request) -> tuple[Name, Caller, ParsedRequest]:
     """The request in the words of completions: who answers, in which session, and after what."""
     spoken = _parse_input(wanted.input)
     instructions = "\n\n".join(
@@ -196,7 +190,7 @@ def _parse(wanted: openai.Respond, form: Form | None, request: Request) -> tuple
     if key:
         spoke_last = max((at for at, one in enumerate(messages) if one.role == "assistant"), default=-1)
         cut = spoke_last + 1 if is_bare else len(messages) - 1
-    asked = Asked(
+    asked = ParsedRequest(
         key=key,
         nowhere=who.key() if who.is_guest else "",
         id=name.message if key else "",
@@ -224,15 +218,8 @@ def _parse_tools(wanted: openai.Respond) -> tuple[list[Spec], bool]:
             functions.append(msgspec.convert(tool, openai.Function))
         except msgspec.ValidationError as error:
             raise invalid(error, "a function", under=f"tools[{at}]") from error
-    is_offered, names = True, None
-    match wanted.tool_choice:
-        case openai.ChosenFunction(name=name):
-            must_call, names = True, [name]
-        case openai.OfferedFunctions(mode=mode, tools=tools):
-            must_call, names = mode == "required", [tool.name for tool in tools]
-        case word:
-            is_offered, must_call = word != "none", word == "required"
-    specs = choose_specs(specs_of(functions), names)
+    is_offered, must_call, names = choice_of(wanted.tool_choice)
+    specs = specs_of(functions, names)
     if must_call and not specs:
         raise Fault("usage", "tool_choice asks for a call, and there are no tools", param="tool_choice")
     return specs if is_offered else [], must_call
@@ -316,11 +303,11 @@ def _choose_place(wanted: openai.Respond, messages: Sequence[Message], request: 
     """Find or choose the session; one that has gone on since the previous response is forked there."""
     given = request_id(request.headers)
     check_user(request, wanted.user)
-    user, mine = wanted.user or "", _derived(given, "message") or secrets.token_hex(8)
+    user, mine = wanted.user or "", _derive(given, "message") or secrets.token_hex(8)
     if wanted.previous_response_id is None:
         session = wanted.session_id or request.headers.get("x-session-id", "")
         if not session:
-            session = _derived(given, "session") or secrets.token_hex(12)
+            session = _derive(given, "session") or secrets.token_hex(12)
         name = Name(session, user, mine)
         who, key = session_for(request, session=session, user=user)
         return name, who, "" if wanted.store is False else key, ()
@@ -329,7 +316,7 @@ def _choose_place(wanted: openai.Respond, messages: Sequence[Message], request: 
         raise _no_such(before)
     who, key = session_for(request, session=before.session, user=before.user)
     sessions = agent(request, who).sessions
-    found = _found(sessions, key, before)
+    found = _find(sessions, key, before)
     if found.answer is None:
         raise Fault("conflict", f"the response {wanted.previous_response_id!r} is not complete; nothing can follow it")
     name = before._replace(message=mine)
@@ -345,14 +332,14 @@ def _choose_place(wanted: openai.Respond, messages: Sequence[Message], request: 
     next_id, content = next(((id, one.content) for one in later if (id := id_of(one))), ("", None))
     if next_id == mine or (next_id and is_retry(request.headers) and content == messages[-1].content):
         return name._replace(message=next_id), who, key, ()
-    session = _derived(given, "fork") or secrets.token_hex(12)
+    session = _derive(given, "fork") or secrets.token_hex(12)
     _, branch = session_for(request, session=session, user=before.user)
     if not sessions.exists(branch):
         sessions.fork(key, branch, at=found.answer.n)
     return name._replace(session=session), who, branch, ()
 
 
-def _derived(id: str, use: str) -> str:
+def _derive(id: str, use: str) -> str:
     """A name that a request with the same Idempotency-Key gets again; "" if it has none."""
     if not id:
         return ""
@@ -376,10 +363,10 @@ def _no_such(name: Name) -> Fault:
     return Fault("not_found", f"there is no response {name.id!r:.200}")
 
 
-def _found(sessions: Sessions, key: str, name: Name) -> Found:
+def _find(sessions: Sessions, key: str, name: Name) -> Exchange:
     """The message of a response and its answer; raises Fault if there is none."""
 
-    def since(newest_first: Iterator[Stored]) -> Found | None:
+    def since(newest_first: Iterator[Stored]) -> Exchange | None:
         """Read from the end of a session up to the message."""
         later: list[Stored] = []
         for words in newest_first:
@@ -390,10 +377,10 @@ def _found(sessions: Sessions, key: str, name: Name) -> Found:
             same = (one for one in reversed(later) if one.generation == words.generation)
             ends = (one for one in same if is_final(one.message) or (is_bare and one.message.role == "assistant"))
             answer = next(ends, None)
-            return Found(words, answer, is_last=answer is not None and answer is later[0])
+            return Exchange(words, answer, is_last=answer is not None and answer is later[0])
         return None
 
-    def get(view: View) -> Found | None:
+    def get(view: View) -> Exchange | None:
         records = (record for record in view.back(view.n) if record.t == "msg")
         return since(
             Stored(generation=view.uid, n=one.n, ts=time_of(one), message=stored_message(one, view)) for one in records
@@ -411,7 +398,7 @@ def _echo(message: Message) -> Echo:
 
 
 def _stored_response(app: App, key: str, name: Name) -> openai.ResponseDocument:
-    words, answer, _ = _found(app.sessions, key, name)
+    words, answer, _ = _find(app.sessions, key, name)
     echo = _echo(words.message)
     form = terms_of([words.message]).form
     document = openai.ResponseDocument(

@@ -284,16 +284,15 @@ def fork(sessions: Sessions, key: str, wanted: schemas.Fork) -> schemas.Forked:
     return schemas.Forked(source=key, at=wanted.at, key=new)
 
 
-def archive(sessions: Sessions, key: str) -> bool:
-    """Archive a session; False if it is archived already. Raises SessionNotFound, and Conflict for another name."""
+def archive(sessions: Sessions, key: str) -> None:
+    """Archive a session; raises SessionNotFound, and Conflict for another name or if it is archived already."""
     check_is_key(sessions, key)
     try:
         sessions.archive(key)
-    except SessionNotFound:
+    except SessionNotFound as error:
         if sessions.exists(key):
-            return False
+            raise Conflict(f"session {key!r} is archived already") from error
         raise
-    return True
 
 
 def unarchive(sessions: Sessions, key: str) -> None:

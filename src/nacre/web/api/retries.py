@@ -73,7 +73,9 @@ def answer_to(now: Snapshot, *, id: str, content: Any, has_tools: bool = False) 
     return reply_among(now.messages, content, id=id, ends=ends)
 
 
-def answer_known(now: Snapshot, sent: Sequence[Message], *, is_retry: bool, has_tools: bool = False) -> Message | None:
+def answer_to_history(
+    now: Snapshot, sent: Sequence[Message], *, is_retry: bool, has_tools: bool = False
+) -> Message | None:
     """The answer to a history that the client sends again; None if its last message is new.
 
     The stored history must be the one that was sent, from its first word, and one answer more: who

@@ -108,10 +108,13 @@ _TO_SIDE = (
 )
 
 
-def static(name: str, version: str) -> Response:
+async def static(request: Request) -> Response:
     """One of the two files; under the version that it has it never changes."""
+    name = request.path_params["name"]
+    if name not in _TYPES:
+        raise Fault("not_found", f"there is no file {name!r:.40}")
     text, current = _file(name)
-    age = "public, max-age=31536000, immutable" if version == current else "no-cache"
+    age = "public, max-age=31536000, immutable" if request.query_params.get("v", "") == current else "no-cache"
     return Response(text, media_type=_TYPES[name], headers={"cache-control": age})
 
 
@@ -269,11 +272,13 @@ def side_sessions(side: Side | None, here: str = "") -> str:
         return f"{search}{drawn}{rest}"
     tags = [(urls.page("/", tag=tag), tag, tag) for tag in side.tags]
     folders = [(urls.page("/", folder=path), folder_name(path), path) for path in side.folders]
-    labels = "".join(
-        f'<h2>{name}</h2><div class="chips">{"".join(_label(*label) for label in many)}</div>'
-        for name, many in (("Tags", tags), ("Folders", folders))
-        if many
-    )
+    labels = ""
+    for name, many in (("Tags", tags), ("Folders", folders)):
+        chips = "".join(
+            f'<a href="{escaped(address)}" title="{escaped(one_line(title))}">{escaped(one_line(words))}</a>'
+            for address, words, title in many
+        )
+        labels += f'<h2>{name}</h2><div class="chips">{chips}</div>' if many else ""
     return f"{drawn}{rest}{labels}"
 
 
@@ -285,10 +290,6 @@ def _row(info: SessionInfo, side: Side, here: str) -> str:
         f'<li><a href="{escaped(urls.to("s", info.key))}"{current} dir="auto">'
         f"{live if info.key in side.live else ''}{name}</a></li>"
     )
-
-
-def _label(address: str, words: str, title: str) -> str:
-    return f'<a href="{escaped(address)}" title="{escaped(one_line(title))}">{escaped(one_line(words))}</a>'
 
 
 def _age(moment: datetime, now: datetime) -> str:

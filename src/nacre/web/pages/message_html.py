@@ -19,7 +19,7 @@ from nacre.render.conversation import Call, Cut, MessageView, parts, text_in
 from nacre.render.html import escaped, html
 from nacre.render.html_page import facts, kind_of, who
 from nacre.web.pages import message_parts, urls
-from nacre.web.pages.message_parts import MIN_IN_RUN, Made, cut
+from nacre.web.pages.message_parts import MIN_IN_RUN, CallView, cut
 
 Marker = Callable[[str], str]
 
@@ -95,7 +95,7 @@ def _is_quiet(said: MessageView, scene: Scene) -> bool:
 
 def _run(run: Sequence[MessageView], scene: Scene) -> Iterator[str]:
     """Messages that do nothing but call, folded if they call often; one that says something stands alone."""
-    many = [made for said in run if _is_quiet(said, scene) for made in _made(said, scene)]
+    many = [made for said in run if _is_quiet(said, scene) for made in _calls_of(said, scene)]
     if len(many) < MIN_IN_RUN:
         yield from (_article(said, scene) for said in run)
     else:
@@ -112,13 +112,8 @@ def _article(said: MessageView, scene: Scene, *, is_compact: bool = False) -> st
     label = escaped(said.label)
     link = f'<a href="#{label}" title="Link to this message">#{label}</a>'
     head = link if is_compact else f"<b>{who(said)}</b> {facts(said)} {link}"
-    return "".join(
-        (
-            f'<article id="{label}" class="{look}" tabindex="-1"><h2>{head}</h2>',
-            *(scene.mark(piece) for piece in _body(said, scene)),
-            "</article>\n",
-        )
-    )
+    body = "".join(scene.mark(piece) for piece in _body(said, scene))
+    return f'<article id="{label}" class="{look}" tabindex="-1"><h2>{head}</h2>{body}</article>\n'
 
 
 def _body(said: MessageView, scene: Scene) -> Iterator[str]:
@@ -128,7 +123,7 @@ def _body(said: MessageView, scene: Scene) -> Iterator[str]:
     if said.role == "tool":
         has_failed = scene.given[said.label].extra.get("failed") is True
         yield message_parts.lone_result(said.text, has_failed=has_failed)
-        yield _attached(said.label, scene)
+        yield _attachments(said.label, scene)
         return
     text, content = said.text, scene.given[said.label].content
     if said.role == "user" and isinstance(content, list):
@@ -136,10 +131,10 @@ def _body(said: MessageView, scene: Scene) -> Iterator[str]:
         text = "\n".join(text for text in map(text_in, content) if text and not message_parts.is_file(text))
     if text:
         yield f'<div class="said" dir="auto">{html(cut(text))}</div>'
-    yield _attached(said.label, scene)
-    many = _made(said, scene)
+    yield _attachments(said.label, scene)
+    many = _calls_of(said, scene)
     # What a tool shows stands below its line, also while that is folded.
-    shown = [_attached(_answer(made.call), scene) for made in many]
+    shown = [_attachments(_answer(made.call), scene) for made in many]
     if len(many) >= MIN_IN_RUN and not _is_quiet(said, scene):
         yield message_parts.calls_line(f"c{escaped(said.label)}", many, "".join(map(message_parts.call_line, many)))
         yield from shown
@@ -147,15 +142,15 @@ def _body(said: MessageView, scene: Scene) -> Iterator[str]:
         yield from (message_parts.call_line(made) + attached for made, attached in zip(many, shown, strict=True))
 
 
-def _made(said: MessageView, scene: Scene) -> list[Made]:
+def _calls_of(said: MessageView, scene: Scene) -> list[CallView]:
     """The calls of a message; each begins when the one before has ended."""
-    made: list[Made] = []
+    made: list[CallView] = []
     since = said.ts
     # While calls run one after the other, the newest message is the result of one before.
     is_newest = scene.newest in {said.label, *(call.result.label for call in said.calls if call.result is not None)}
     for call, given in zip(said.calls, scene.given[said.label].tool_calls, strict=True):
         answer = scene.given.get(call.result.label) if call.result is not None else None
-        made.append(Made(call=call, given=given, answer=answer, since=since, is_newest=is_newest))
+        made.append(CallView(call=call, given=given, answer=answer, since=since, is_newest=is_newest))
         since = made[-1].end
     return made
 
@@ -165,7 +160,7 @@ def _answer(call: Call) -> str:
     return call.result.label if call.result is not None else ""
 
 
-def _attached(label: str, scene: Scene) -> str:
+def _attachments(label: str, scene: Scene) -> str:
     """Pictures and files of a message."""
     message, shown = scene.given.get(label), scene.transcript
     if message is None or not (message.media or isinstance(message.content, list)):
@@ -228,6 +223,6 @@ def snippet(text: str) -> str:
     """A search's snippet, in which matches stand between double asterisks."""
     pieces = escaped(text).split("**")
     if len(pieces) % 2 == 0:
-        # An asterisk pair of the message's own: what is a match cannot be told.
+        # An asterisk pair of the message's own: what is a match cannot be known.
         return "".join(pieces)
     return "".join(f"<mark>{piece}</mark>" if at % 2 else piece for at, piece in enumerate(pieces))

@@ -49,7 +49,7 @@ _JPEG_FRAME = re.compile(rb"\xff[\xc0-\xc3\xc5-\xc7\xc9-\xcb\xcd-\xcf]..\x08(?P<
 _ALONE = {"content-security-policy": "default-src 'none'; sandbox", "x-content-type-options": "nosniff"}
 
 
-class Made(Struct, frozen=True, kw_only=True):
+class CallView(Struct, frozen=True, kw_only=True):
     """A call as it was made and its answer as it is stored; `since` is when it could have begun at the earliest.
 
     `is_newest` if nothing was said after it.
@@ -79,7 +79,7 @@ class Made(Struct, frozen=True, kw_only=True):
         return text_of(self.answer.content)[0] if self.answer is not None else ""
 
 
-def call_line(made: Made) -> str:
+def call_line(made: CallView) -> str:
     """A call folded to one line, with its result's own anchor; open if it failed."""
     result, text = made.call.result, made.text
     anchor = f' id="{escaped(result.label)}"' if result is not None else ""
@@ -94,7 +94,7 @@ def call_line(made: Made) -> str:
     return f"<details{anchor}{state}><summary>{line}</summary>{arguments(made.given)}{shown}</details>"
 
 
-def calls_line(id: str, many: Sequence[Made], inside: str) -> str:
+def calls_line(id: str, many: Sequence[CallView], inside: str) -> str:
     """Several calls folded to one line; open if one of them failed."""
     failed, lost = sum(made.has_failed for made in many), sum(made.is_lost for made in many)
     head = [f"<b>{len(many)} tool calls</b>"]

@@ -79,7 +79,7 @@ async def search(request: Request) -> Response:
 
 async def session(request: Request) -> Response:
     """A transcript, or its JSON or Markdown where no session has the key with the suffix."""
-    app, key, wanted = caller.agent(request), key_in(request), _wanted(request)
+    app, key, wanted = caller.agent(request), key_in(request), _parse_wanted(request)
     stem, dot, suffix = key.rpartition(".")
     if dot and suffix in _ALTERNATES and not await to_thread.run_sync(app.sessions.exists, key):
         n = _number(request.query_params, "n")
@@ -119,7 +119,7 @@ async def session(request: Request) -> Response:
 
 async def part(request: Request) -> Response:
     """One chunk of a transcript, or where a message is."""
-    stored, key, wanted = caller.agent(request).sessions, key_in(request), _wanted(request)
+    stored, key, wanted = caller.agent(request).sessions, key_in(request), _parse_wanted(request)
     if wanted.at:
         shown = await to_thread.run_sync(queries.transcript, stored, key, wanted)
         query = {"tip": shown.tip, "all": int(shown.is_all)}
@@ -142,7 +142,7 @@ async def blob(request: Request) -> Response:
     stored, key, n = caller.agent(request).sessions, key_in(request), _number(request.query_params, "n")
 
     def send() -> Response:
-        found = stored.read(key, lambda view: (message(view, n),), generation=_wanted(request).generation)
+        found = stored.read(key, lambda view: (message(view, n),), generation=_parse_wanted(request).generation)
         (one,) = queries.require(found, key)
         if one is None:
             raise Fault("not_found", f"there is no message {n}")
@@ -199,13 +199,6 @@ async def new(request: Request) -> Response:
     return layout.page(request, "New session", body, side=await _side(request), kind="reader")
 
 
-async def static(request: Request) -> Response:
-    name = request.path_params["name"]
-    if name not in {"nacre.css", "nacre.js"}:
-        raise Fault("not_found", f"there is no file {name!r:.40}")
-    return layout.static(name, request.query_params.get("v", ""))
-
-
 async def login(request: Request) -> Response:
     """Where the token is asked for; one that follows `#token=` in the address is taken from there."""
     body = (
@@ -217,7 +210,7 @@ async def login(request: Request) -> Response:
     return layout.page(request, "Log in", body)
 
 
-def _mounted(handler: Handler) -> Handler:
+def _mount(handler: Handler) -> Handler:
     """A handler whose addresses are below the prefix, and whose errors are pages for people."""
 
     async def handle(request: Request) -> Response:
@@ -245,7 +238,7 @@ def _suffix(request: Request) -> str:
     return str(suffix)
 
 
-def _wanted(request: Request) -> Wanted:
+def _parse_wanted(request: Request) -> Wanted:
     query = request.query_params
     return Wanted(
         at=_number(query, "at"),
@@ -331,7 +324,7 @@ class _Key(Convertor[str]):
         return value
 
     def to_string(self, value: str) -> str:
-        return urls.quoted(value)
+        return urls.segment(value)
 
 
 register_url_convertor("key", _Key())
@@ -350,7 +343,7 @@ _PAGES: Mapping[str, Handler] = {
     "/use/{key:key}": use,
     "/blob/{key:key}": blob,
     "/beside/{key:key}": neighbour,
-    "/static/{name}": static,
+    "/static/{name}": layout.static,
 }
 _FORMS: Mapping[str, Handler] = {
     "/say/{key:key}": forms.say,
@@ -358,7 +351,7 @@ _FORMS: Mapping[str, Handler] = {
     "/do/{verb}/{key:key}": forms.do,
 }
 routes = [
-    *(Route(path, _mounted(page), methods=["GET"]) for path, page in _PAGES.items()),
-    *(Route(path, _mounted(form), methods=["POST"]) for path, form in _FORMS.items()),
+    *(Route(path, _mount(page), methods=["GET"]) for path, page in _PAGES.items()),
+    *(Route(path, _mount(form), methods=["POST"]) for path, form in _FORMS.items()),
 ]
 """Every page of the agent in the application's state."""

@@ -70,7 +70,14 @@ def html(
     """What a query found."""
     groups = ""
     for key, many in by_session(hits).items():
-        rows = "".join(_hit(hit, query) for hit in many)
+        rows = ""
+        for hit in many:
+            address = f"{urls.to('s', hit.key, at=hit.n, g=hit.generation, q=words(query))}#{hit.n}"
+            rows += (
+                f'<li class="{escaped(hit.role)}"><a href="{escaped(address)}">'
+                f'<span class="facts"><b>{escaped(hit.role)}</b> #{hit.n} {time(hit.ts)}</span>'
+                f'<span dir="auto">{snippet(hit.snippet)}</span></a></li>'
+            )
         title = titles.get(key, "")
         own_key = f' <span class="key">{escaped(one_line(key))}</span>' if title else ""
         shown = escaped(one_line(title or key))
@@ -134,14 +141,6 @@ def _chip(query: str, token: str, name: str) -> str:
     address = urls.page("/search", q=" ".join(kept if is_there else [*kept, token]))
     here = ' aria-current="true"' if is_there else ""
     return f'<a href="{escaped(address)}"{here}>{name}</a>'
-
-
-def _hit(hit: Hit, query: str) -> str:
-    address = f"{urls.to('s', hit.key, at=hit.n, g=hit.generation, q=words(query))}#{hit.n}"
-    return (
-        f'<li class="{escaped(hit.role)}"><a href="{escaped(address)}"><span class="facts"><b>{escaped(hit.role)}</b> '
-        f'#{hit.n} {time(hit.ts)}</span><span dir="auto">{snippet(hit.snippet)}</span></a></li>'
-    )
 
 
 _HINT = (

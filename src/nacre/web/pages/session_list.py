@@ -46,7 +46,7 @@ _FILE = re.compile(r'^<file name="([^"]*)">$')
 
 
 class Filters(Struct, frozen=True, kw_only=True):
-    """What a list is narrowed to; all of it is in the address. `is_full` asks for all that can be told."""
+    """What a list is narrowed to; all of it is in the address. `is_full` asks for all that can be counted."""
 
     archived: bool = False
     channel: str = ""
@@ -113,12 +113,14 @@ class Listing(Struct, frozen=True, kw_only=True):
 
 def read_list(app: App, filters: Filters, *, max_counted: int = _MAX_COUNTED, hurry: float = _HURRY) -> Listing:
     """Read a page of the list from the catalogue; what its sessions hold is counted as far as there is time."""
-    found = _Found(app, filters, max_counted=max_counted)
-    chosen = found.chosen()
+    found = _Catalogue(app, filters, max_counted=max_counted)
+    chosen = found.choose()
     total = len(chosen) if found.is_narrowed else found.total
     filters = replace(filters, page=min(filters.page, max(-(-total // PER_PAGE), 1)))
     shown = chosen[(filters.page - 1) * PER_PAGE : filters.page * PER_PAGE]
-    rows = found.rows(shown, seconds=_TIME if filters.is_full else hurry)
+    until = time.monotonic() + (_TIME if filters.is_full else hurry)
+    tallies = {} if filters.archived else tallies_of(app.sessions).count(app.sessions, shown, until)
+    rows = [Row(info=info, state=found.state(info), tally=tallies.get(info.key)) for info in shown]
     is_pending = any(row.tally is None for row in rows if not row.info.archived)
     return Listing(
         filters=filters,
@@ -132,18 +134,17 @@ def read_list(app: App, filters: Filters, *, max_counted: int = _MAX_COUNTED, hu
 
 def neighbour(app: App, filters: Filters, key: str, step: int) -> str:
     """The key of the session so many places after another in the list; "" if there is none."""
-    keys = [info.key for info in _Found(app, filters).chosen()]
+    keys = [info.key for info in _Catalogue(app, filters).choose()]
     at = keys.index(key) + step if key in keys else 0
     return keys[at] if 0 <= at < len(keys) else ""
 
 
-class _Found:
+class _Catalogue:
     """The sessions of one state of archiving that have a text, newest first: as many as are counted or shown."""
 
     def __init__(self, app: App, filters: Filters, *, max_counted: int = _MAX_COUNTED) -> None:
         self._kernel = app.kernel
         self._filters = filters
-        self._sessions = app.sessions
         which: Which = "archived" if filters.archived else "active"
         limit = max(max_counted, filters.page * PER_PAGE)
         ask = partial(app.sessions.page, which=which, text=filters.text, limit=limit)
@@ -159,15 +160,10 @@ class _Found:
             every = {(info.key, info.generation): info for info in (*self._infos, *older)}
             self._infos = sorted(every.values(), key=attrgetter("updated"), reverse=True)
 
-    def chosen(self) -> list[SessionInfo]:
+    def choose(self) -> list[SessionInfo]:
         """The sessions that the filters leave, pinned ones first."""
         left = self._but("")
         return [*(info for info in left if info.pinned), *(info for info in left if not info.pinned)]
-
-    def rows(self, infos: Sequence[SessionInfo], *, seconds: float) -> list[Row]:
-        until = time.monotonic() + seconds
-        tallies = {} if self._filters.archived else tallies_of(self._sessions).count(self._sessions, infos, until)
-        return [Row(info=info, state=self._state(info), tally=tallies.get(info.key)) for info in infos]
 
     def facets(self) -> Iterator[Facet]:
         """What can be chosen: of each kind, all that the other filters leave."""
@@ -180,7 +176,7 @@ class _Found:
         yield facet("Channels", "channel", [channel_of(info.key) for info in self._but("channel")])
         if self._filters.archived:
             return
-        yield facet("States", "state", [self._state(info) for info in self._but("state")])
+        yield facet("States", "state", [self.state(info) for info in self._but("state")])
         yield facet("Models", "model", [info.model for info in self._but("model")])
         yield facet("Tags", "tag", [tag for info in self._but("tag") for tag in info.tags])
         yield facet("Folders", "folder", [info.cwd for info in self._but("folder")])
@@ -199,14 +195,14 @@ class _Found:
             for info in self._infos
             if info.key.startswith(wanted.prefix)
             and (not wanted.channel or channel_of(info.key) == wanted.channel)
-            and (not wanted.state or self._state(info) == wanted.state)
+            and (not wanted.state or self.state(info) == wanted.state)
             and (not wanted.model or info.model == wanted.model)
             and (not wanted.tag or wanted.tag in info.tags)
             and (not wanted.folder or f"{info.cwd}/".startswith(f"{wanted.folder.rstrip('/')}/"))
             and (not wanted.pinned or info.pinned)
         ]
 
-    def _state(self, info: SessionInfo) -> str:
+    def state(self, info: SessionInfo) -> str:
         if info.archived:
             return "archived"
         return "live" if self._kernel.is_at_work(info.key) else info.state

@@ -185,7 +185,7 @@ def legend(entries: Sequence[Entry], *, limit: int) -> str:
     return f"{count(given)} tokens in, {count(made)} out in {requests}; context now {count(last.given)}{share}"
 
 
-def saved(entries: Sequence[Entry], n: int) -> str:
+def savings(entries: Sequence[Entry], n: int) -> str:
     """How large the context was before and after summary `n`; "" where nobody counted."""
     uses = _uses(entries)
     before = next((use.given for use in reversed(uses) if use.n < n), 0)

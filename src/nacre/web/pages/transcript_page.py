@@ -57,13 +57,13 @@ def html(  # noqa: PLR0913 - what a page is made of
     return (
         f'{head}<main id="transcript" tabindex="-1" {_facts(shown, query)}><span id="main" tabindex="-1"></span>'
         f"{_about(shown, is_new=is_new, limit=limit, aside=aside)}"
-        f"{notice}{_covered(shown)}{_gap(shown, 'before')}"
+        f"{notice}{_summary_bar(shown)}{_gap(shown, 'before')}"
         f"{message_html.sections(shown, message_html.marker(query))}"
         f"{_gap(shown, 'after')}{empty}"
         f'<div id="live" aria-live="polite"{" data-busy" if is_busy else ""}>'
         f"{''.join(map(question_html, questions))}{failure}</div>"
         f"{again}</main>"
-        f"{_footer(shown, model, is_new=is_new, may_choose=may_choose) if is_open else _closed(shown)}"
+        f"{_footer(shown, model, is_new=is_new, may_choose=may_choose) if is_open else _closed_footer(shown)}"
     )
 
 
@@ -85,8 +85,8 @@ def _facts(shown: Transcript, query: str) -> str:
         "turn": urls.to("turn", shown.key),
         "beside": urls.to("beside", shown.key),
         "part": urls.to("part", shown.key),
-        "api": urls.page(f"/api/sessions/{urls.quoted(shown.key)}"),
-        "query": urls.query(tip=shown.tip, all=int(shown.is_all), g=_other(shown), q=query),
+        "api": urls.page(f"/api/sessions/{urls.segment(shown.key)}"),
+        "query": urls.query(tip=shown.tip, all=int(shown.is_all), g=_other(shown), q=query).removeprefix("?"),
         "low": shown.low,
         "high": shown.high,
         "chunk": CHUNK,
@@ -206,14 +206,14 @@ def _hidden(name: str, value: object) -> str:
 # ---- around the messages
 
 
-def _covered(shown: Transcript) -> str:
+def _summary_bar(shown: Transcript) -> str:
     """The bar above the history, for what a summary stands for or a cut has left out."""
     if shown.is_all or not shown.hidden:
         return ""
     first = shown.bars[0] if shown.bars else Bar(n=0, covers=0, text="")
     one = Bar(n=first.n, covers=shown.hidden, text=first.text)
     address = urls.to("s", shown.key, all=1, place=shown.hidden, g=_other(shown))
-    saved = session_usage.saved(shown.uses, one.n)
+    saved = session_usage.savings(shown.uses, one.n)
     more = f'{f" ({saved})" if saved else ""}; <a href="{escaped(address)}#s{one.n}">show</a>'
     return message_html.bar(one, is_in_force=True, more=more)
 
@@ -261,7 +261,7 @@ def _footer(shown: Transcript, model: str, *, is_new: bool, may_choose: bool) ->
     )
 
 
-def _closed(shown: Transcript) -> str:
+def _closed_footer(shown: Transcript) -> str:
     """What is said where nothing can be written; on another branch, with the way to go on from it."""
     if shown.tip:
         current = f'<a href="{escaped(urls.to("s", shown.key, g=_other(shown)))}">Current branch</a>'

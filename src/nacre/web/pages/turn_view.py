@@ -175,10 +175,6 @@ class Stage:
         self._version = 0
         self._woken = anyio.Event()
 
-    @property
-    def is_over(self) -> bool:
-        return self.running is not None and self.running.is_over
-
     def emit(self, happened: Event) -> None:
         """Take in what happens in the turn."""
         match happened:
@@ -225,7 +221,7 @@ class Stage:
         sent, is_there = _Sent(), False
         yield event({"base": self.base, "html": self.words}, name="begin")
         while True:
-            is_over, version = self.is_over, self._version
+            is_over, version = self.running is not None and self.running.is_over, self._version
             asked = "".join(map(question_html, questions()))
             for piece in await to_thread.run_sync(sent.update, self.step, self.text, self.doing, asked):
                 yield piece

@@ -35,21 +35,21 @@ def prefix() -> str:
     return _prefix.get()
 
 
-def to(folder: str, key: str, suffix: str = "", /, **query: object) -> str:
+def to(folder: str, key: str, suffix: str = "", /, **fields: object) -> str:
     """The address of a session in a folder (`s`, `part`, `do/title` …); a query's empty values are left out."""
     if key in _FOLDED_BY_BROWSERS:
-        return f"{base()}/{folder}/{suffix}{_query(key=key, **query)}"
-    return f"{base()}/{folder}/{quoted(key)}{suffix}{_query(**query)}"
+        return f"{base()}/{folder}/{suffix}{query(key=key, **fields)}"
+    return f"{base()}/{folder}/{segment(key)}{suffix}{query(**fields)}"
 
 
-def quoted(key: str) -> str:
+def segment(key: str) -> str:
     """A key as one segment of a path."""
     return quote(key, safe=":@")
 
 
-def page(path: str, **query: object) -> str:
+def page(path: str, **fields: object) -> str:
     """The address of a page that is not a session's."""
-    return f"{base()}{path}{_query(**query)}"
+    return f"{base()}{path}{query(**fields)}"
 
 
 def split(path: str) -> tuple[str, str]:
@@ -60,11 +60,7 @@ def split(path: str) -> tuple[str, str]:
     return f"{AGENTS}{name}", f"/{rest}"
 
 
-def query(**fields: object) -> str:
-    """Fields as they stand after a question mark."""
-    return _query(**fields).removeprefix("?")
-
-
-def _query(**given: object) -> str:
+def query(**given: object) -> str:
+    """A query with its question mark; empty values are left out."""
     fields = {name.rstrip("_"): str(value) for name, value in given.items() if value not in (None, "", 0, False)}
     return f"?{urlencode(fields)}" if fields else ""
