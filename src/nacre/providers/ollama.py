@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -116,16 +117,13 @@ class Ollama:
 
     async def capabilities(self) -> Capabilities | None:
         """The capabilities of the model; None if the server does not report them."""
-        if self._known is not None:
-            return self._known
-        try:
-            shown = await self._server.fetch("/api/show", {"model": self.model}, attempts=3)
-        except _NotFound:
-            return None
-        able = wire.mapping_of(shown).get("capabilities")
-        if isinstance(able, list):
-            named = {name: name in able for name in ("tools", "thinking", "vision")}
-            self._known = Capabilities(**named, context=_context_length(shown))
+        if self._known is None:
+            with suppress(_NotFound):
+                shown = await self._server.fetch("/api/show", {"model": self.model}, attempts=3)
+                able = wire.mapping_of(shown).get("capabilities")
+                if isinstance(able, list):
+                    named = {name: name in able for name in ("tools", "thinking", "vision")}
+                    self._known = Capabilities(**named, context=_context_length(shown))
         return self._known
 
     async def models(self) -> list[str]:
