@@ -16,8 +16,8 @@ import nacre
 from benchmarks import measure
 from benchmarks.rows import Row, at_most, micros
 from benchmarks.scene import Scene, progress, words
-from nacre.storage.file_names import stem
 from nacre.storage.format import seal, unseal
+from nacre.storage.paths import stem
 
 _SHOWN = 50
 _APPENDED = 10

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nacre.storage.file_names import stem
-from nacre.storage.paths import SessionPaths
+from nacre.storage.paths import SessionPaths, stem
 
 
 def log_of(root: str | os.PathLike[str], key: str) -> Path:

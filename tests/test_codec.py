@@ -289,7 +289,7 @@ def test_a_message_of_more_than_16_megabytes_is_refused_and_nothing_is_stored() 
         assert not sessions.exists("k")
 
 
-# What JSON readers disagree on is made plain_json
+# What JSON readers disagree on is made plain
 
 
 @pytest.mark.parametrize(

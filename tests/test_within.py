@@ -12,8 +12,7 @@ import pytest
 import nacre
 from nacre.errors import InvalidArgument, InvalidKey, NacreError
 from nacre.records import Transaction
-from nacre.storage.prefixed import Prefixed
-from nacre.storage.protocol import Backend
+from nacre.storage.protocol import Backend, Prefixed
 
 OWN, OTHER = "api:bob:x::", "cli:1"
 

@@ -13,8 +13,8 @@ from nacre.sessions import SessionIndex, Sessions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nacre.storage.backup import Copied
     from nacre.storage.file_store import Durability
+    from nacre.storage.maintenance import Copied
 
 
 def open(target: str | os.PathLike[str] | None = None, *, durability: Durability = "commit") -> Sessions:
@@ -51,12 +51,12 @@ def holder_of(root: str, key: str) -> int:
 
     0 if there is none, or it cannot be told; -1 if it is unknown which.
     """
+    from nacre.storage.locks import TurnLock  # noqa: PLC0415 - for those who look for a daemon
     from nacre.storage.paths import SessionPaths  # noqa: PLC0415 - the same
     from nacre.storage.system import System  # noqa: PLC0415 - the same
-    from nacre.storage.turn_lock import FileHold  # noqa: PLC0415 - for those who look for a daemon
 
     try:
-        return FileHold(System(), SessionPaths.of(root, key)).holder()
+        return TurnLock(System(), SessionPaths.of(root, key)).holder()
     except OSError:
         return 0
 
@@ -66,7 +66,7 @@ def back_up(root: str, folder: str, *, step: Callable[[], None]) -> Copied:
 
     The store is not opened, so that nothing is migrated or repaired before it is copied.
     """
-    from nacre.storage.backup import copy  # noqa: PLC0415 - for backups
+    from nacre.storage.maintenance import copy  # noqa: PLC0415 - for backups
 
     return copy(root, folder, step)
 

@@ -64,16 +64,16 @@ from nacre.records import (
     Truncate,
     View,
 )
-from nacre.storage.idempotency import fingerprint, note
-from nacre.storage.prefixed import Prefixed
-from nacre.storage.protocol import Backend, Status
+from nacre.storage.protocol import Backend, Prefixed, Status
+from nacre.storage.system import wrap_error
+from nacre.storage.transaction import fingerprint, note
 
 if TYPE_CHECKING:
     from nacre.storage.file_store import FileStore
     from nacre.storage.group_commit import Pending
-    from nacre.storage.journal import Journal
+    from nacre.storage.maintenance import Journal
     from nacre.storage.protocol import Generation, Hold
-    from nacre.storage.trash import Trash
+    from nacre.storage.trash_folder import Trash
     from nacre.storage.watch import Watch
 
 T = TypeVar("T")
@@ -82,8 +82,8 @@ AnyMessage = Message | Mapping[str, Any]
 AnyEntry = AnyMessage | AppendRecord | SetMeta
 AnyOperation = AnyEntry | Summarise | Truncate | Rewind | Pop
 _NOTES = ("use", "tool")
-_LONGEST_ID = 256
-_MOST_OWN = 4096
+_MAX_ID = 256
+_MAX_OWN = 4096
 _UID = re.compile(r"[0-9a-f]{32}\Z")
 _NAME = re.compile(r"[a-z]+\Z")
 
@@ -93,7 +93,7 @@ class SessionStore(Protocol):
     """The nine methods that every agent loop of this family calls."""
 
     def add_message(self, key: str, role: str, content: str) -> int:
-        """Append one plain_json message; returns its record number."""
+        """Append one plain message; returns its record number."""
 
     def add_full_message(self, key: str, message: AnyMessage) -> int:
         """Append a message with all its parts; returns its record number."""
@@ -202,7 +202,7 @@ class Sessions:
     # ---- the nine
 
     def add_message(self, key: str, role: str, content: str) -> int:
-        """Append one plain_json message; returns its record number."""
+        """Append one plain message; returns its record number."""
         return self._run(key, Transaction((encode_text(role, content),)))
 
     def add_full_message(self, key: str, message: AnyMessage) -> int:
@@ -639,31 +639,31 @@ class Sessions:
             raise InvalidArgument(f"uid must be 32 hexadecimal digits, or nothing, not {show(uid)}")
         if files is None:
             return None
-        from nacre.storage.maintenance import describing, generation  # noqa: PLC0415 - for people who tidy up
+        from nacre.storage.maintenance import generation  # noqa: PLC0415 - for people who tidy up
 
-        with describing(f"session {key!r} cannot be read"):
+        with wrap_error(StoreError, f"session {key!r} cannot be read"):
             return generation(files, key, uid, is_pinned=_is_pinned)
 
     def disk_usage(self, keys: Iterable[str] = ()) -> DiskUsage:
         """How much room the folders of the store take, and the files of some sessions."""
-        from nacre.storage.maintenance import FOLDERS, describing, measure  # noqa: PLC0415 - the same
+        from nacre.storage.maintenance import FOLDERS, measure  # noqa: PLC0415 - the same
 
         wanted, files = [check_key(key) for key in check_items(keys, "keys")], self._files()
         if files is None:
             return DiskUsage(folders=dict.fromkeys(FOLDERS, 0), sessions=dict.fromkeys(wanted, 0))
-        with describing(f"{self.location} cannot be read"):
+        with wrap_error(StoreError, f"{self.location} cannot be read"):
             return measure(files.system, files.location, wanted)
 
     def log_size(self, key: str, *, kept: bool = False) -> int:
         """Bytes of the log of an active session, or only of what `save` would keep there; 0 if there is none."""
-        from nacre.storage.maintenance import describing, log_size, size_of  # noqa: PLC0415 - the same
+        from nacre.storage.maintenance import log_size, size_of  # noqa: PLC0415 - the same
 
         key, kept, files = check_key(key), check_bool(kept, "kept"), self._files()
         if files is None:
             return 0
         if kept:
             return self._store.read(key, lambda view: size_of(view, session_state.keep(view))) or 0
-        with describing(f"session {key!r} cannot be read"):
+        with wrap_error(StoreError, f"session {key!r} cannot be read"):
             return log_size(files.system, files.location, key)
 
     def key_of_file(self, path: str) -> str | None:
@@ -675,27 +675,27 @@ class Sessions:
 
     def has_other_logs(self, keys: Iterable[str]) -> bool:
         """Tell whether the store has logs of other sessions than these, such as logs that cannot even be listed."""
-        from nacre.storage.maintenance import describing, has_other_logs  # noqa: PLC0415 - the same
+        from nacre.storage.maintenance import has_other_logs  # noqa: PLC0415 - the same
 
         known, files = [check_key(key) for key in check_items(keys, "keys")], self._files()
-        with describing(f"{self.location} cannot be read"):
+        with wrap_error(StoreError, f"{self.location} cannot be read"):
             return files is not None and has_other_logs(files.system, files.location, known)
 
     def remove_leftovers(self, *, dry_run: bool = False) -> builtins.list[Leftover]:
         """Remove files that no session needs, which killed writers left; returns them. With `dry_run` they stay."""
-        from nacre.storage.maintenance import describing, leftovers, remove  # noqa: PLC0415 - the same
+        from nacre.storage.maintenance import leftovers, remove  # noqa: PLC0415 - the same
 
         keep, files = check_bool(dry_run, "dry_run"), self._files()
         if files is None:
             return []
-        with describing(f"what is left over in {self.location} cannot be removed"):
+        with wrap_error(StoreError, f"what is left over in {self.location} cannot be removed"):
             return [
                 found for found in leftovers(files.system, files.location) if keep or remove(files.system, found.path)
             ]
 
     def journal(self, name: str) -> Journal:
         """A file of lines beside the sessions, for what a long task has done; a context for one process at a time."""
-        from nacre.storage.journal import Journal  # noqa: PLC0415 - the same
+        from nacre.storage.maintenance import Journal  # noqa: PLC0415 - the same
 
         name = check_text(name, "name")
         if not _NAME.match(name):
@@ -736,7 +736,7 @@ class Sessions:
             self.forget_aliases(key)
 
     def _trash(self) -> Trash:
-        from nacre.storage.trash import Trash  # noqa: PLC0415 - the same
+        from nacre.storage.trash_folder import Trash  # noqa: PLC0415 - the same
 
         return Trash(self._kept_in_files())
 
@@ -920,7 +920,7 @@ class Sessions:
         except StoreError:
             return key
         if goal == key:
-            self._own = {key} if len(self._own) >= _MOST_OWN else self._own | {key}
+            self._own = {key} if len(self._own) >= _MAX_OWN else self._own | {key}
         return goal
 
     def _table(self) -> alias_table.Names:
@@ -1027,7 +1027,7 @@ class Forgiving:
         self.failures = 0
 
     def add_message(self, key: str, role: str, content: str) -> int:
-        """Append one plain_json message; 0 if it was not stored."""
+        """Append one plain message; 0 if it was not stored."""
         return self._try(lambda: self._sessions.add_message(key, role, content), 0)
 
     def add_full_message(self, key: str, message: AnyMessage) -> int:
@@ -1074,7 +1074,7 @@ class Forgiving:
 
 
 def _key(key: str) -> str:
-    """Return a key in its plain_json type; what the text may be, the store checks when it looks for the file's name."""
+    """Return a key in its plain type; what the text may be, the store checks when it looks for the file's name."""
     return key if type(key) is str else check_key(key)
 
 
@@ -1157,8 +1157,8 @@ def _content(operation: AppendMessage | AppendRecord | SetMeta) -> bytes:
 
 def _id(id: object) -> str:
     text = plain_text(id) or ""
-    if not 1 <= len(text) <= _LONGEST_ID or not is_unicode(text):
-        raise InvalidMessage(f"an id must be text of 1 to {_LONGEST_ID} characters, in valid Unicode, not {show(id)}")
+    if not 1 <= len(text) <= _MAX_ID or not is_unicode(text):
+        raise InvalidMessage(f"an id must be text of 1 to {_MAX_ID} characters, in valid Unicode, not {show(id)}")
     return text
 
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, cast
 import nacre
 from nacre.history.session_state import RULES
 from nacre.storage.blobs import LOST
-from nacre.storage.file_names import stem
 from nacre.storage.file_store import FileStore
+from nacre.storage.paths import stem
 from nacre.storage.system import System
 from tests.crash.warm import Outcome, Say
 

@@ -52,9 +52,9 @@ def fork_while_a_thread_writes(say: Say, root: str) -> None:
     writer = threading.Thread(target=write)
     writer.start()
     warmed_up.wait()
-    let_go, held = os.pipe()
-    with forked(lambda say_up: _write_then_stay(say_up, sessions, let_go, held)) as child:
-        os.close(let_go)
+    release, held = os.pipe()
+    with forked(lambda say_up: _write_then_stay(say_up, sessions, release, held)) as child:
+        os.close(release)
         say(child=child.hear("wrote"))
         sessions.add_message(KEY, "user", "beside the living child")
         mine_at_least = len(mine)

@@ -16,7 +16,7 @@ from nacre.storage import (
     change_marks,
     file_store,
     group_commit,
-    key_lock,
+    locks,
     log,
     plain_names,
     quarantine,
@@ -30,7 +30,7 @@ from tests.strikes import at_every_step, is_struck
 WAIT = 30
 LOCKS = (
     group_commit,
-    key_lock,
+    locks,
     log,
     change_marks,
     system,

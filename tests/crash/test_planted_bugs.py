@@ -12,7 +12,7 @@ import pytest
 
 import nacre
 from nacre.records import Record, Rules, State
-from nacre.storage import blobs, compaction, erase, format, idempotency, log, reader, recovery, rewrite, writer
+from nacre.storage import blobs, compaction, format, log, recovery, rewrite, session_files, transaction, view, writer
 from nacre.storage.log import Log
 from nacre.storage.paths import SessionPaths, settle_names, unlink_if_there, write_all
 from nacre.storage.recovery import Tail
@@ -153,7 +153,7 @@ def log_removed_before_the_rest(patch: pytest.MonkeyPatch) -> None:
     def rest(system: System, place: SessionPaths, *, upto: str) -> None:
         unlink_if_there(system, place.log)
         settle_names(system, place.folder)
-        erase.erase_rest(system, place, upto=upto)
+        session_files.erase_rest(system, place, upto=upto)
 
     for module in (log, writer):
         patch.setattr(module, "erase_rest", rest)
@@ -162,7 +162,7 @@ def log_removed_before_the_rest(patch: pytest.MonkeyPatch) -> None:
 def deletion_not_recorded(patch: pytest.MonkeyPatch) -> None:
     def erased(self: Log) -> None:
         with self.writer.hold(create=False):
-            erase.erase_rest(self._system, self._place, upto="~")
+            session_files.erase_rest(self._system, self._place, upto="~")
             self.writer.remove()
 
     patch.setattr(Log, "erase", erased)
@@ -170,7 +170,7 @@ def deletion_not_recorded(patch: pytest.MonkeyPatch) -> None:
 
 def header_alone_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogWriter, "holds_session", property(lambda self: self.n > 0))
-    patch.setattr(reader, "glance", _without_openings)
+    patch.setattr(view, "glance", _without_openings)
 
 
 def _without_openings(lines: Any, *, key: str) -> Tail:
@@ -222,8 +222,8 @@ def payload_not_flushed(patch: pytest.MonkeyPatch) -> None:
 
 
 def payload_kept_when_its_session_goes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(erase, "release", unlink_if_there)
-    patch.setattr(erase, "unused", lambda system, root: ())
+    patch.setattr(blobs, "release", unlink_if_there)
+    patch.setattr(blobs, "unused", lambda system, root: ())
 
 
 def payload_of_one_session_only(patch: pytest.MonkeyPatch) -> None:
@@ -282,5 +282,5 @@ def test_evicting_an_unflushed_handle_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 def test_ids_lost_by_compaction_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert simulation.retried_after_compaction() == ("once",)
-    monkeypatch.setattr(idempotency.Ids, "window", lambda self, *_: {})
+    monkeypatch.setattr(transaction.Ids, "window", lambda self, *_: {})
     assert simulation.retried_after_compaction() != ("once",)

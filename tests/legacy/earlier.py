@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import nacre
 from nacre.history.session_state import RULES
 from nacre.legacy import Migration, fallback, migrate_at_start
-from nacre.storage.file_names import log_stem
 from nacre.storage.file_store import FileStore
+from nacre.storage.paths import log_stem
 from nacre.testing import Disk, Killed, Process, Snapshot, images
 
 ROOT = "/agent"

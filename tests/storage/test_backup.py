@@ -10,7 +10,7 @@ import pytest
 
 import nacre
 from nacre.opening import back_up
-from nacre.storage.backup import copy
+from nacre.storage.maintenance import copy
 from nacre.storage.system import System
 from tests.paths import log_of
 from tests.simulated import said, say

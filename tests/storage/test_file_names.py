@@ -9,7 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from nacre.errors import InvalidKey
-from nacre.storage.file_names import is_log_name, key_of, log_stem, stem, stem_of_log
+from nacre.storage.paths import is_log_name, key_of, log_stem, stem, stem_of_log
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=300)
 KEYS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=1024)

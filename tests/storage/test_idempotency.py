@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nacre.records import MemoryView, Record, State
-from nacre.storage.idempotency import WINDOW, Ids
+from nacre.storage.transaction import WINDOW, Ids
 from nacre.testing import Disk
 from tests.damage.lines import TIME
 from tests.simulated import opened

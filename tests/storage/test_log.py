@@ -14,7 +14,7 @@ from nacre.codec import encode_text
 from nacre.history import session_state
 from nacre.records import Operation, Record, Records, RecordStamp, Rewind, Rules, State, Transaction
 from nacre.storage import writer
-from nacre.storage.key_lock import KeyLock
+from nacre.storage.locks import KeyLock
 from nacre.storage.log import Log
 from nacre.storage.paths import SessionPaths
 from nacre.storage.transaction import PendingCommit

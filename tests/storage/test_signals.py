@@ -16,7 +16,7 @@ from nacre.storage import (
     change_marks,
     file_store,
     group_commit,
-    key_lock,
+    locks,
     memory_store,
     paths,
     plain_names,
@@ -34,7 +34,7 @@ MODULES = (
     door,
     transaction,
     group_commit,
-    key_lock,
+    locks,
     change_marks,
     system,
     paths,
@@ -121,7 +121,7 @@ def test_other_steps_that_a_timeout_interrupts_are_not_taken_for_a_failing_disk(
                 got.append(raised)
                 raise
 
-        came = is_struck(step, work, key_lock, change_marks, system, paths, plain_names, writer, handler=strike)
+        came = is_struck(step, work, locks, change_marks, system, paths, plain_names, writer, handler=strike)
         assert {type(error) for error in got} <= {TimeoutError}, step
         sessions.add_message("k", "user", "c")
         assert [text for text in said(sessions, "k") if text != "b"] == ["a", "c"], step

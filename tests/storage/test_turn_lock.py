@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import nacre
+from nacre.storage.locks import TurnLock
 from nacre.storage.paths import SessionPaths
 from nacre.storage.system import System
-from nacre.storage.turn_lock import FileHold
 
 HOLDER = "import sys, nacre; nacre.open(sys.argv[1]).hold('k').take(); print(1, flush=True); input()"
 
@@ -25,7 +25,7 @@ def test_a_turn_in_another_process_is_told_with_which(root: Path) -> None:
         hold = sessions.hold("k")
         with pytest.raises(nacre.SessionBusy, match=rf"in use by another process \({other.pid}\)"):
             hold.take()
-        assert FileHold(System(), SessionPaths.of(str(root), "k")).holder() == other.pid
+        assert TurnLock(System(), SessionPaths.of(str(root), "k")).holder() == other.pid
         sessions.hold("another").take()
         other.kill()
         other.wait()
@@ -39,18 +39,18 @@ def test_in_one_process_there_is_one_holder(root: Path) -> None:
         mine.take()
         with pytest.raises(nacre.SessionBusy, match=rf"in use by this process \({os.getpid()}\)"):
             other.take()
-        assert FileHold(System(), SessionPaths.of(str(root), "k")).holder() == os.getpid()
+        assert TurnLock(System(), SessionPaths.of(str(root), "k")).holder() == os.getpid()
         other.close()
         mine.close()
         mine.close()
         other.take()
         other.close()
-        assert FileHold(System(), SessionPaths.of(str(root), "k")).holder() == 0
+        assert TurnLock(System(), SessionPaths.of(str(root), "k")).holder() == 0
 
 
 def test_to_ask_who_has_it_makes_nothing(root: Path) -> None:
     root.mkdir(exist_ok=True)
-    assert FileHold(System(), SessionPaths.of(str(root), "k")).holder() == 0
+    assert TurnLock(System(), SessionPaths.of(str(root), "k")).holder() == 0
     assert list(root.iterdir()) == []
 
 

@@ -18,8 +18,7 @@ from nacre.history.transcript import CHUNK, Transcript, Wanted, part
 from nacre.messages import Hit, Message
 from nacre.records import AppendRecord, Record
 from nacre.sessions import Sessions
-from nacre.storage.reader import Reading, reading
-from nacre.storage.view import LogView
+from nacre.storage.view import LogView, Reading, reading
 from nacre.web.api.queries import transcript
 from nacre.web.pages import message_html, search_page, urls
 from nacre.web.pages.message_html import marker, snippet

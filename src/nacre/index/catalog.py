@@ -20,11 +20,10 @@ from nacre.history.list_page import LARGEST, Wanted, cut, page_of, sortable
 from nacre.history.overview import labels, overview, when_updated
 from nacre.keys import is_internal
 from nacre.messages import Page, SessionInfo
-from nacre.storage.file_names import key_of, stem
-from nacre.storage.paths import SessionPaths, open_log
+from nacre.storage.paths import SessionPaths, key_of, open_log, stem
 from nacre.storage.plain_names import path_now
-from nacre.storage.reader import Reading, reading
 from nacre.storage.system import System
+from nacre.storage.view import Reading, reading
 
 _COLUMNS = "log.key, title, live, created, updated, bytes, archived, uid, meta, pinned, cwd, role, model, last, state"
 _VALUES = {"updated": "updated", "created": "created", "bytes": "bytes", "messages": "live", "key": "key"}

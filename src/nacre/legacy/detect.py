@@ -6,8 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from nacre.storage.file_names import is_log_name
-from nacre.storage.paths import folder_state
+from nacre.storage.paths import folder_state, is_log_name
 from nacre.storage.system import System
 
 LOCK = "migrating.lock"

@@ -19,8 +19,8 @@ from nacre.errors import InvalidKey, InvalidMessage
 from nacre.history.message_text import text_of
 from nacre.messages import Message, ToolCall
 from nacre.records import AppendMessage, ImportedRecord
-from nacre.storage.file_names import stem
 from nacre.storage.format import escaped
+from nacre.storage.paths import stem
 
 _MILLISECONDS = 1e11
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

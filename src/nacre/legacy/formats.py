@@ -28,9 +28,8 @@ from nacre.legacy.detect import open_file
 from nacre.legacy.documents import Bad, Legacy, Unreadable, key_from, moment, parse_json, spell_time
 from nacre.records import AppendMessage, View
 from nacre.storage import quarantine
-from nacre.storage.file_names import is_log_name
 from nacre.storage.lines import Lines, Piece
-from nacre.storage.paths import SessionPaths
+from nacre.storage.paths import SessionPaths, is_log_name
 from nacre.storage.system import System
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from nacre.records import Operation, Summarise, Truncate, View
 from nacre.sessions import Sessions
 from nacre.storage.file_store import FileStore
 from nacre.storage.paths import SessionPaths
-from nacre.storage.reader import reading
+from nacre.storage.view import reading
 
 
 class Continuation(NamedTuple):

@@ -26,10 +26,9 @@ from nacre.legacy.documents import NOTE, Legacy, Unreadable, describe
 from nacre.legacy.formats import Source, contents
 from nacre.legacy.merge import Outcome, Plan, Planner, holds, is_contained, knows
 from nacre.records import AppendRecord, Transaction, View
-from nacre.storage.file_names import key_of
 from nacre.storage.file_store import FileStore
-from nacre.storage.paths import SessionPaths, settle_names, write_all
-from nacre.storage.plain_names import beside, rename_plain
+from nacre.storage.paths import SessionPaths, key_of, settle_names, write_all
+from nacre.storage.plain_names import has_plain_name, rename_plain
 
 logger = logging.getLogger(__name__)
 
@@ -250,7 +249,7 @@ class _Walk:
         try:
             rename_plain(self._system, *places)
             for place in places:
-                if beside(self._system, place) == "second":
+                if has_plain_name(self._system, place) == "second":
                     logger.warning("a session has two logs; both are kept as generations", extra={"key": place.key})
                     self._store.take_in(place.key)
         except StoreError as error:

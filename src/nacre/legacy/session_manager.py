@@ -21,8 +21,7 @@ from nacre.legacy.documents import META, Base, Legacy, Unreadable, spell_time, t
 from nacre.legacy.formats import Source, free_path, read_source, sources
 from nacre.messages import Message
 from nacre.sessions import AnyMessage
-from nacre.storage.file_names import stem
-from nacre.storage.paths import settle_names, unlink_if_there, write_all
+from nacre.storage.paths import settle_names, stem, unlink_if_there, write_all
 from nacre.storage.system import System
 
 logger = logging.getLogger(__name__)

@@ -26,8 +26,8 @@ from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
 from nacre.storage.paths import SessionPaths, uids_in
 from nacre.storage.protocol import Generation, Listed, Status
-from nacre.storage.reader import reading
 from nacre.storage.system import System
+from nacre.storage.view import reading
 from nacre.user_files import standby_folder, standby_places
 
 logger = logging.getLogger(__name__)

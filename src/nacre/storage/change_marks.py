@@ -23,7 +23,7 @@ from threading import RLock
 from typing import NamedTuple
 
 from nacre.storage.paths import write_all
-from nacre.storage.system import System, ignore_failure, let_go
+from nacre.storage.system import System, ignore_failure, unlock_and_close
 
 _FILE = "marks"
 _PATH = re.compile(rb"(sessions|archive)/[a-z0-9_~.*-]+\.jsonl")
@@ -120,7 +120,7 @@ class Marks:
                 try:
                     self._system.unlock(fd)
                 finally:
-                    let_go(self._system, fd)
+                    unlock_and_close(self._system, fd)
 
     def close(self) -> None:
         """Let go of the file."""

@@ -29,21 +29,28 @@ from nacre.errors import (
 from nacre.messages import Finding, Load, QuarantineEntry, Receipt, Report, Settlement, describe_quarantine
 from nacre.records import ImportedRecord, Losses, Record, Rules, Transaction, View
 from nacre.storage.change_marks import Marks
-from nacre.storage.file_names import key_of, stem
-from nacre.storage.forks import unshare
 from nacre.storage.group_commit import Pending
-from nacre.storage.key_lock import KeyLock
 from nacre.storage.lines import Lines
+from nacre.storage.locks import KeyLock
 from nacre.storage.log import Log
-from nacre.storage.paths import SessionPaths, is_emptied, make_folder, settle_names, uids_in, unlink_if_there
-from nacre.storage.plain_names import beside, path_now
+from nacre.storage.paths import (
+    SessionPaths,
+    is_emptied,
+    is_strange,
+    key_of,
+    make_folder,
+    settle_names,
+    stem,
+    uids_in,
+    unlink_if_there,
+)
+from nacre.storage.plain_names import has_plain_name, path_now
 from nacre.storage.protocol import Generation, Hold, Listed, Status
-from nacre.storage.quarantine import IN_PLACE, entries, set_aside, settle
-from nacre.storage.quarantine_list import Quarantine
-from nacre.storage.reader import Reading, reading, settled
-from nacre.storage.system import System, is_from_system
+from nacre.storage.quarantine import IN_PLACE, Quarantine, entries, set_aside, settle
+from nacre.storage.session_files import unshare
+from nacre.storage.system import System, is_from_system, wrap_error
 from nacre.storage.verify import findings
-from nacre.storage.view import LogView
+from nacre.storage.view import LogView, Reading, reading, settled
 from nacre.storage.writer_pool import SessionQueue, Writers
 from nacre.user_files import standby_documents
 
@@ -84,7 +91,7 @@ class FileStore:
         self._warned: set[tuple[str, Losses]] = set()
         self._quarantine = Quarantine(self._system, root, self._key_in)
         self._writers = Writers(
-            lambda key: self._log(SessionPaths.of(root, key)), max_open=max_open, before=self._settle_place
+            lambda key: self._log(SessionPaths.of(root, key)), max_open=max_open, before=self._settle_folders
         )
         _prepare(self._system, root)
         _stores.add(self)
@@ -125,7 +132,7 @@ class FileStore:
             archived = self._archived(active)
             newest = self._newest(archived)
             value = self._read(newest, get)[1] if newest is not None else None
-            if self._glance(active).view is None and self._archived(active) == archived:
+            if self._peek(active).view is None and self._archived(active) == archived:
                 return value
             # A generation was begun, moved or deleted between the looks.
 
@@ -140,17 +147,13 @@ class FileStore:
     # ---- upkeep
 
     def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
-        return self._of_each(key, lambda view: get(Generation(view.header.uid, view)))
+        return self._read_each(key, lambda view: get(Generation(view.header.uid, view)))
 
     def status(self, key: str) -> Status:
         place = SessionPaths.of(self._root, key)
-        try:
+        with wrap_error(StoreError, f"{place.log} cannot be read"):
             if path_now(self._system, place):
                 return "active"
-        except OSError as error:
-            if not is_from_system(error):
-                raise
-            raise StoreError(f"{place.log} cannot be read: {error}") from error
         if is_emptied(self._system, place):
             return "emptied"
         return "archived" if self._archived(place) else ""
@@ -172,7 +175,18 @@ class FileStore:
 
         def work(session: SessionQueue) -> bool:
             with KeyLock(self._system, place):
-                return session.log.archive() if archive else self._unarchive(place, session.log)
+                if archive:
+                    return session.log.archive()
+                # First, since it finishes a deletion that was not finished.
+                is_free = session.log.make_way()
+                newest = self._newest(self._archived(place))
+                if newest is None:
+                    return False
+                if not is_free:
+                    raise Conflict(f"session {key!r} is active; archive or delete it before unarchiving the other one")
+                with self._briefly(newest) as log:
+                    log.unarchive(place)
+                return True
 
         if not self._writers.alone(key, work):
             raise SessionNotFound(f"there is no {'active' if archive else 'archived'} session {key!r}")
@@ -186,7 +200,10 @@ class FileStore:
                     # A second log, of an earlier version that was used meanwhile, goes too.
                     session.log.take_in()
                 originals = self._originals(key)
-                self._mark_archived(place)
+                # Readers of the index must know which archived logs are about to go.
+                if self._marks is not None:
+                    for archived in self._archived(place):
+                        self._marks.leave(archived.path)
                 self._erase(place, session.log)
                 for original in originals:
                     unlink_if_there(self._system, original)
@@ -194,18 +211,8 @@ class FileStore:
                     self._marks.forget(place.path, f"archive/{place.name}.")
             session.queue.refuse_waiting(Conflict(f"session {key!r} was deleted; nothing was stored"))
 
-        try:
+        with wrap_error(DurabilityUnknown, f"session {key!r} was deleted, but not the file it came from"):
             self._writers.alone(key, work)
-        except OSError as error:
-            if not is_from_system(error):
-                raise
-            raise DurabilityUnknown(f"session {key!r} was deleted, but not the file it came from: {error}") from error
-
-    def _mark_archived(self, place: SessionPaths) -> None:
-        """Tell readers of the index which archived logs are about to go."""
-        if self._marks is not None:
-            for archived in self._archived(place):
-                self._marks.leave(archived.path)
 
     def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:
         return self._writers.alone(key, lambda session: session.log.compact(keep, least=self._compact_at))
@@ -228,7 +235,13 @@ class FileStore:
                 try:
                     target.grow_from(source.share(goal, uid=uid, transaction=transaction), uid=uid)
                 except BaseException as error:
-                    self._take_back(goal, uid, error)
+                    # Remove what is shared, unless the fork has come to be all the same.
+                    found = self._peek(goal)
+                    if found.view is None or found.view.header.uid != uid:
+                        unshare(self._system, goal, uid)
+                    elif isinstance(error, StoreError):
+                        what = f"session {new_key!r} was forked, but a power failure may undo it"
+                        raise DurabilityUnknown(what) from error
                     raise
 
         def work_until_free(sessions: Sequence[SessionQueue]) -> None:
@@ -238,20 +251,8 @@ class FileStore:
                 with suppress(SessionBusy):
                     return work(sessions)
 
-        try:
+        with wrap_error(Refused, f"session {key!r} was not forked"):
             self._writers.together((key, new_key), work_until_free)
-        except OSError as error:
-            if not is_from_system(error):
-                raise
-            raise Refused(f"session {key!r} was not forked: {error}") from error
-
-    def _take_back(self, goal: SessionPaths, uid: str, error: BaseException) -> None:
-        """Remove what a failed fork shares; raises DurabilityUnknown if the fork has come to be all the same."""
-        found = self._glance(goal)
-        if found.view is None or found.view.header.uid != uid:
-            unshare(self._system, goal, uid)
-        elif isinstance(error, StoreError):
-            raise DurabilityUnknown(f"session {goal.key!r} was forked, but a power failure may undo it") from error
 
     def import_session(
         self,
@@ -280,12 +281,8 @@ class FileStore:
                 with self._briefly(place) as log:
                     return log.import_session(records, src=src, created=created)
 
-        try:
+        with wrap_error(Refused, "nothing was stored"):
             return self._writers.alone(key, work)
-        except OSError as error:
-            if not is_from_system(error):
-                raise
-            raise Refused(f"nothing was stored: {error}") from error
 
     def take_in(self, key: str) -> None:
         """Keep a second log, that an earlier version began under the plain name, as a generation of the session."""
@@ -311,20 +308,26 @@ class FileStore:
         for source in sources:
             folder, _, name = f"{self._root}/{source.get('file', '')}".rpartition("/")
             with suppress(OSError):
-                beside = [file for file in self._system.listdir(folder) if file.startswith(f"{name}.migrated")]
-                paths = [f"{folder}/{file}" for file in beside]
-                found += [path for path in paths if _digest(self._system, path) == source.get("sha256")]
+                for file in self._system.listdir(folder):
+                    if file.startswith(f"{name}.migrated"):
+                        fd = self._system.open(f"{folder}/{file}", os.O_RDONLY | os.O_NOFOLLOW)
+                        try:
+                            content = Lines(self._system, fd, 1 << 62).read(0, 1 << 62)
+                        finally:
+                            self._system.close(fd)
+                        if sha256(content).hexdigest() == source.get("sha256"):
+                            found.append(f"{folder}/{file}")
         return found
 
     def source_of(self, key: str) -> Sequence[dict[str, Any]]:
         """Where the generations of a session came from, of those that came from elsewhere; a fork did not."""
-        headers = self._of_each(key, lambda view: view.find(view.header.n))
+        headers = self._read_each(key, lambda view: view.find(view.header.n))
         return [header.src for header in headers if header is not None and header.src is not None]
 
     def hold(self, key: str) -> Hold:
-        from nacre.storage.turn_lock import FileHold  # noqa: PLC0415 - for agents, which most programs are not
+        from nacre.storage.locks import TurnLock  # noqa: PLC0415 - for agents, which most programs are not
 
-        return FileHold(self._system, SessionPaths.of(self._root, key))
+        return TurnLock(self._system, SessionPaths.of(self._root, key))
 
     def watch(self) -> Watch:
         from nacre.storage.watch import Watch  # noqa: PLC0415 - brings ctypes along, which few need
@@ -355,7 +358,7 @@ class FileStore:
             else:
                 # Going back would not meet what compaction has moved out by now.
                 found = [record for record in view.all() if record.n > start]
-            return view.header.uid, [_whole(record, view) for record in found]
+            return view.header.uid, [record if record.blobs is None else view.whole(record) for record in found]
 
         _, found = self._read(place, get, settled)
         return [found] if found is not None else []
@@ -363,12 +366,16 @@ class FileStore:
     def verify(self, key: str | None) -> Report:
         places = self._known_places(key) if key is not None else [*self._all_places(), *self._all_places(archived=True)]
         found = [finding for place in places for finding in self._findings(place)]
-        return Report(findings=(*found, *map(_aside, self._reported(key))))
+        for entry in self._reported(key):
+            what = describe_quarantine([entry])
+            detail = f"{what}: {entry.reason}" if entry.bytes else what
+            found.append(Finding(key=entry.key, kind="quarantine", where=entry.ref, detail=detail))
+        return Report(findings=tuple(found))
 
     def repair(self, key: str) -> Receipt:
         receipts = []
         for place in self._known_places(key):
-            receipts += [self._repaired(place, wait=True), self._note_in_place(place)]
+            receipts += [self._repair(place, wait=True), self._note_in_place(place)]
         return Receipt(
             key=key,
             kept=sum(receipt.kept for receipt in receipts),
@@ -382,7 +389,20 @@ class FileStore:
         return self._quarantine.entries(key)
 
     def restore(self, key: str, n: int | None) -> Settlement:
-        return self._settled(key, n, lambda uid, numbers: self._restored(key, uid, numbers), is_restored=True)
+        active = SessionPaths.of(self._root, key)
+
+        def work(uid: str, numbers: Sequence[int]) -> Settlement:
+            # Into the log of their generation, wherever that is; if it is gone, into the active one.
+            found = self._writers.alone(key, lambda session: session.log.restore(uid, numbers, create=False))
+            archived = active._replace(archived=uid)
+            if found is None and archived in self._archived(active):
+                with self._briefly(archived) as log:
+                    found = log.restore(uid, numbers, create=False)
+            if found is None:
+                found = self._writers.alone(key, lambda session: session.log.restore(uid, numbers, create=True))
+            return found or Settlement(key=key)
+
+        return self._settle(key, n, work, is_restored=True)
 
     def discard(self, key: str, n: int | None) -> Settlement:
         place = SessionPaths.of(self._root, key)
@@ -391,9 +411,9 @@ class FileStore:
             settle(self._system, place, uid, numbers, "discarded")
             return Settlement(key=key, entries=tuple(numbers))
 
-        return self._settled(key, n, work)
+        return self._settle(key, n, work)
 
-    def _settled(
+    def _settle(
         self, key: str, n: int | None, work: Callable[[str, Sequence[int]], Settlement], *, is_restored: bool = False
     ) -> Settlement:
         """Settle the entries of a session, or one, generation by generation; what is settled already stays so.
@@ -428,24 +448,12 @@ class FileStore:
             numbers=tuple(number for one in done for number in one.numbers),
         )
 
-    def _restored(self, key: str, uid: str, numbers: Sequence[int]) -> Settlement:
-        """Restore entries into the log of their generation, wherever that is; if it is gone, into the active one."""
-        active = SessionPaths.of(self._root, key)
-        archived = active._replace(archived=uid)
-        found = self._writers.alone(key, lambda session: session.log.restore(uid, numbers, create=False))
-        if found is None and archived in self._archived(active):
-            with self._briefly(archived) as log:
-                found = log.restore(uid, numbers, create=False)
-        if found is None:
-            found = self._writers.alone(key, lambda session: session.log.restore(uid, numbers, create=True))
-        return found or Settlement(key=key)
-
     def _reported(self, key: str | None) -> Sequence[QuarantineEntry]:
         return [entry for entry in self.quarantine(key) if not entry.settled]
 
     def _key_in(self, place: SessionPaths) -> str | None:
         """The key that a log names; None if there is none."""
-        found = self._glance(place)
+        found = self._peek(place)
         return found.view.header.sid if found.view is not None else None
 
     # ---- writing
@@ -463,7 +471,7 @@ class FileStore:
         finally:
             log.writer.drop()
 
-    def _repaired(self, place: SessionPaths, *, wait: bool) -> Receipt:
+    def _repair(self, place: SessionPaths, *, wait: bool) -> Receipt:
         with self._briefly(place) as log:
             return log.repair(wait=wait)
 
@@ -487,7 +495,7 @@ class FileStore:
         """Damage that is in the quarantine already, and is reported from there until it is settled."""
         return {entry.detail for entry in entries(self._system, place, uid) if entry.kind == IN_PLACE}
 
-    def _settle_place(self) -> None:
+    def _settle_folders(self) -> None:
         """Before the first write of this process, settle the directory and those above it.
 
         The process that created them may have been killed before it did.
@@ -512,7 +520,7 @@ class FileStore:
         """Where the generations of a session are, emptied logs too; raises SessionNotFound if nothing of it is left."""
         active = SessionPaths.of(self._root, key)
         places = list(self._places(key).values())
-        if not self._glance(active).is_deleted:
+        if not self._peek(active).is_deleted:
             logs = [*self._archived(active), active]
             places = [place for place in logs if place in places or is_emptied(self._system, place)]
         if not places and not self._reported(key):
@@ -522,57 +530,51 @@ class FileStore:
     def _places(self, key: str) -> dict[str, SessionPaths]:
         """Where the generations of a session are, by uid and oldest first; the active one may have none yet."""
         active = SessionPaths.of(self._root, key)
-        found = self._glance(active)
+        found = self._peek(active)
         archived = self._archived(active)
         newest = None
         if not found.size:
             newest = self._newest(archived)
             # It may have been brought back in between.
-            found = self._glance(active)
+            found = self._peek(active)
         if found.is_deleted or (not found.size and newest is None):
             return {}
-        # A crash while the log was moved may have left it under both names.
-        uid = found.view.header.uid if found.view is not None else ""
-        others = {place.archived: place for place in self._living(archived) if place.archived != uid}
-        return {**others, uid: active} if found.size else others
-
-    def _living(self, places: Sequence[SessionPaths]) -> Sequence[SessionPaths]:
-        """The archived generations that began after the last deletion; what that left behind is removed."""
-        for at in range(len(places) - 1, -1, -1):
-            if self._glance(places[at]).is_deleted:
+        # Only archived generations that began after the last deletion count; what that left is removed.
+        for at in range(len(archived) - 1, -1, -1):
+            if self._peek(archived[at]).is_deleted:
                 try:
-                    with self._briefly(places[at]) as log:
+                    with self._briefly(archived[at]) as log:
                         log.exists(wait=False)
                 except (SessionBusy, Conflict):
                     # Another process is deleting it, or has finished.
-                    logger.debug("a deletion is being finished", extra={"file": places[at].log})
+                    logger.debug("a deletion is being finished", extra={"file": archived[at].log})
                 except StoreError as error:
                     logger.warning("a deletion was not finished", extra={"error": describe_error(error)})
-                return places[at + 1 :]
-        return places
+                archived = archived[at + 1 :]
+                break
+        # A crash while the log was moved may have left it under both names.
+        uid = found.view.header.uid if found.view is not None else ""
+        others = {place.archived: place for place in archived if place.archived != uid}
+        return {**others, uid: active} if found.size else others
 
-    def _glance(self, place: SessionPaths) -> Reading:
+    def _peek(self, place: SessionPaths) -> Reading:
         """See what a log holds without reading or mending it."""
         try:
             with reading(self._system, place) as found:
                 return found
         except (OSError, StoreError):
-            # Something is there; who reads it is told what is wrong with it.
+            # Something is there; a reader of it gets the error.
             return Reading(size=1)
 
     def _archived(self, active: SessionPaths) -> list[SessionPaths]:
-        try:
+        with wrap_error(StoreError, f"the archive of {self._root} cannot be read"):
             uids = uids_in(self._system, f"{self._root}/archive", active.name)
-        except OSError as error:
-            if not is_from_system(error):
-                raise
-            raise StoreError(f"the archive of {self._root} cannot be read: {error}") from error
         return [active._replace(archived=uid) for uid in uids]
 
     def _newest(self, archived: Sequence[SessionPaths]) -> SessionPaths | None:
         """The newest of archived generations; None if there is none, or it was deleted."""
         for place in reversed(archived):
-            found = self._glance(place)
+            found = self._peek(place)
             # Nothing is left in an empty file; `verify` reports it, and what is older can still be read.
             if found.size:
                 return None if found.is_deleted else place
@@ -580,15 +582,10 @@ class FileStore:
 
     def _all_places(self, *, archived: bool = False) -> Iterator[SessionPaths]:
         """Every log in the store; the key is not known before its header is read."""
-        try:
+        files: list[str] = []
+        with wrap_error(StoreError, f"{self._root} cannot be read"), suppress(FileNotFoundError):
             files = self._system.listdir(f"{self._root}/{'archive' if archived else 'sessions'}")
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            if not is_from_system(error):
-                raise
-            raise StoreError(f"{self._root} cannot be read: {error}") from error
-        # Under both its names, or beside a file of an earlier agent, a log is still one.
+        # Under both its names, or next to a file of an earlier agent, a log is still one.
         logs = dict.fromkeys(
             SessionPaths.of_file(self._root, file) for file in sorted(files) if file.endswith(".jsonl")
         )
@@ -596,20 +593,17 @@ class FileStore:
         if not archived:
             yield from places
             return
-        for _, generations in groupby(places, key=attrgetter("name")):
-            yield from self._archived_alone(list(generations))
-
-    def _archived_alone(self, places: Sequence[SessionPaths]) -> Sequence[SessionPaths]:
-        """The archived generations of a session, without those that a deletion has yet to remove.
-
-        One that a move which was cut short left in the archive as well is active.
-        """
-        active = self._glance(places[0]._replace(archived=""))
-        if active.is_deleted:
-            return ()
-        uid = active.view.header.uid if active.view is not None else ""
-        ends = [at for at, place in enumerate(places) if len(places) > 1 and self._glance(place).is_deleted]
-        return [place for place in places[ends[-1] + 1 if ends else 0 :] if place.archived != uid]
+        for _, same_name in groupby(places, key=attrgetter("name")):
+            generations = list(same_name)
+            active = self._peek(generations[0]._replace(archived=""))
+            if active.is_deleted:
+                # A deletion has yet to remove them.
+                continue
+            # One that a move which was cut short left in the archive as well is active.
+            uid = active.view.header.uid if active.view is not None else ""
+            is_alone = len(generations) == 1
+            ends = [at for at, place in enumerate(generations) if not is_alone and self._peek(place).is_deleted]
+            yield from (place for place in generations[ends[-1] + 1 if ends else 0 :] if place.archived != uid)
 
     # ---- reading
 
@@ -622,24 +616,26 @@ class FileStore:
         """
         found, value = self._read_once(place, get, opened)
         is_damaged = found.view.damaged if found.view is not None else found.is_damaged
-        if is_damaged and self._mend(place):
-            found, value = self._read_once(place, get, opened)
-        if found.view is not None and found.view.losses:
-            self._warn_of_losses(place, found.view)
+        if is_damaged:
+            try:
+                self._repair(place, wait=False)
+            except StoreError as error:
+                extra = {"file": place.log, "error": describe_error(error)}
+                logger.warning("a damaged log could not be repaired", extra=extra)
+            else:
+                found, value = self._read_once(place, get, opened)
+        view = found.view
+        losses = view.losses if view is not None else None
+        if view is not None and losses and (view.uid, losses) not in self._warned:
+            # Log once what of a session cannot be read, unless a person has settled it.
+            self._warned.add((view.uid, losses))
+            is_reported = any(not entry.settled for entry in entries(self._system, place, view.uid))
+            if is_reported or self._findings(place):
+                from shlex import quote  # noqa: PLC0415 - hardly ever needed
+
+                advice = f"`nacre sessions verify {quote(place.key)}` shows where"
+                logger.warning("session %r: %s; %s", place.key, losses.text, advice, extra={"losses": losses})
         return found, value
-
-    def _warn_of_losses(self, place: SessionPaths, view: LogView) -> None:
-        """Log once what of a session cannot be read, unless a person has settled it."""
-        from shlex import quote  # noqa: PLC0415 - hardly ever needed
-
-        losses, key = view.losses, place.key
-        if (view.uid, losses) in self._warned:
-            return
-        self._warned.add((view.uid, losses))
-        is_reported = any(not entry.settled for entry in entries(self._system, place, view.uid))
-        if is_reported or self._findings(place):
-            advice = f"`nacre sessions verify {quote(key)}` shows where"
-            logger.warning("session %r: %s; %s", key, losses.text, advice, extra={"losses": losses})
 
     def _read_once(
         self, place: SessionPaths, get: Callable[[LogView], T], opened: type[reading]
@@ -659,10 +655,10 @@ class FileStore:
 
     def _is_over(self, place: SessionPaths, view: LogView) -> bool:
         """Tell whether a generation that was read is no longer there: deleted, or moved."""
-        now = self._glance(place)
+        now = self._peek(place)
         return not now.size or now.is_deleted or (now.view is not None and now.view.uid != view.uid)
 
-    def _of_each(self, key: str, get: Callable[[LogView], T]) -> list[T]:
+    def _read_each(self, key: str, get: Callable[[LogView], T]) -> list[T]:
         """What is read of every generation of a session, oldest first, without those that have nothing of it."""
         active = SessionPaths.of(self._root, key)
         while not self._archived(active):
@@ -685,25 +681,14 @@ class FileStore:
             # A generation was begun, moved or deleted meanwhile.
             places = now
 
-    def _mend(self, place: SessionPaths) -> bool:
-        try:
-            self._repaired(place, wait=False)
-        except StoreError as error:
-            logger.warning(
-                "a damaged log could not be repaired",
-                extra={"file": place.log, "error": describe_error(error)},
-            )
-            return False
-        return True
-
     def _findings(self, place: SessionPaths) -> Sequence[Finding]:
         """What is wrong with a log; nothing if it was deleted meanwhile, which takes away what belongs to it."""
         key = place.key or place.name
         view: LogView | None = None
         wrong: list[Finding] = []
         try:
-            if other := beside(self._system, place):
-                wrong.append(Finding(key=key, kind=other, where=place.plain, detail=_BESIDE[other]))
+            if other := has_plain_name(self._system, place):
+                wrong.append(Finding(key=key, kind=other, where=place.plain, detail=_PLAIN_NAME[other]))
             with reading(self._system, place) as found:
                 view = found.view
                 if found.is_deleted:
@@ -721,39 +706,25 @@ class FileStore:
                     where = f"bytes {end} to {found.size}"
                     torn = Finding(key=key, kind="torn", where=where, detail="no whole record")
                     strange = Finding(key=key, kind="stranger", where=place.log, detail=_STRANGE)
-                    wrong.append(strange if not end and self._is_strange(place) else torn)
+                    wrong.append(strange if not end and is_strange(self._system, place.log) else torn)
         except (OSError, StoreError) as error:
             wrong.append(Finding(key=key, kind="unreadable", where=place.log, detail=str(error)))
-        return () if wrong and view is not None and self._is_erased(place, view) else wrong
-
-    def _is_strange(self, place: SessionPaths) -> bool:
-        """Tell whether a file that has no record is none of ours."""
-        from nacre.storage.maintenance import is_strange  # noqa: PLC0415 - hardly ever needed
-
-        return is_strange(self._system, place.log)
-
-    def _is_erased(self, place: SessionPaths, view: LogView) -> bool:
-        """Tell whether a generation that was read is neither active nor archived any more."""
-        twin = place._replace(archived="" if place.archived else view.uid)
-        return self._is_over(place, view) and self._is_over(twin, view)
+        if wrong and view is not None and self._is_over(place, view):
+            # Nothing is wrong with a generation that is neither active nor archived any more.
+            elsewhere = place._replace(archived="" if place.archived else view.uid)
+            if self._is_over(elsewhere, view):
+                return ()
+        return wrong
 
     # ---- moving and erasing
 
-    def _unarchive(self, active: SessionPaths, log: Log) -> bool:
-        # First, since it finishes a deletion that was not finished.
-        is_free = log.make_way()
-        newest = self._newest(self._archived(active))
-        if newest is None:
-            return False
-        if not is_free:
-            raise Conflict(f"session {active.key!r} is active; archive or delete it before unarchiving the other one")
-        with self._briefly(newest) as archived:
-            archived.unarchive(active)
-        return True
-
     def _erase(self, place: SessionPaths, log: Log) -> None:
         archived = self._archived(place)
-        if archived and not _is_there(log):
+        is_there = True
+        if archived:
+            with suppress(LogDamaged):
+                is_there = log.exists()
+        if not is_there:
             # An interrupted rewrite or creation of an earlier generation may have left these.
             log.make_way()
             for leftover in (place.scratch, place.birth):
@@ -775,33 +746,8 @@ class FileStore:
         self._writers.begin_in_child()
 
 
-def _is_there(log: Log) -> bool:
-    try:
-        return log.exists()
-    except LogDamaged:
-        return True
-
-
 def _describe(finding: Finding) -> str:
     return f"{finding.where}: {finding.detail}"
-
-
-def _aside(entry: QuarantineEntry) -> Finding:
-    what = describe_quarantine([entry])
-    detail = f"{what}: {entry.reason}" if entry.bytes else what
-    return Finding(key=entry.key, kind="quarantine", where=entry.ref, detail=detail)
-
-
-def _whole(record: Record, view: LogView) -> Record:
-    return record if record.blobs is None else view.whole(record)
-
-
-def _digest(system: System, path: str) -> str:
-    fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        return sha256(Lines(system, fd, 1 << 62).read(0, 1 << 62)).hexdigest()
-    finally:
-        system.close(fd)
 
 
 def _prepare(system: System, root: str) -> None:
@@ -840,7 +786,7 @@ def _key(place: SessionPaths, view: LogView) -> str:
 
 
 _STRANGE = "not a log of nacre; it was not changed, and should be moved out of the store"
-_BESIDE = {
+_PLAIN_NAME = {
     "second": "a second log of this session, begun by an earlier version; the next start keeps both as generations",
     "stranger": "not a log of nacre; it was not changed. The next start imports a session of an earlier agent; "
     "anything else should be moved out of the store",

@@ -278,7 +278,7 @@ class Committer:
                 if self._waiting:
                     self._call()
         except BaseException as failure:
-            self._let_go(failure)
+            self._release(failure)
             raise
         finally:
             near.remove(me)
@@ -296,7 +296,7 @@ class Committer:
             self._waiting.append((PendingCommit(transaction), pending))
             self._call()
         except BaseException:
-            self._let_go()
+            self._release()
             raise
         return pending
 
@@ -307,9 +307,9 @@ class Committer:
             try:
                 self._turn.acquire()
                 done = work()
-                self._let_go()
+                self._release()
             except BaseException as failure:
-                self._let_go(failure)
+                self._release(failure)
                 raise
         return done
 
@@ -322,9 +322,9 @@ class Committer:
                 if not self._turn.acquire(blocking=False):
                     return False
                 work()
-                self._let_go()
+                self._release()
             except BaseException as failure:
-                self._let_go(failure)
+                self._release(failure)
                 raise
         return True
 
@@ -347,7 +347,7 @@ class Committer:
             self._is_called = True
             self._later(self._drain)
 
-    def _let_go(self, failure: BaseException | None = None) -> None:
+    def _release(self, failure: BaseException | None = None) -> None:
         """Give the turn back, if this thread has it, and leave what waits to another."""
         if self._owner.is_me():
             try:
@@ -387,7 +387,7 @@ class Committer:
                         return
             except BaseException as failure:
                 _resolve(taken, error or DurabilityUnknown(f"interrupted while it was written: {failure!r}"))
-                self._let_go()
+                self._release()
                 raise
 
 

@@ -15,12 +15,11 @@ from nacre.messages import Receipt, Settlement
 from nacre.records import Delete, ImportedRecord, Restore, Rules, Transaction, View
 from nacre.storage import blobs, compaction, rewrite
 from nacre.storage.change_marks import Marks
-from nacre.storage.erase import erase_rest
-from nacre.storage.forks import Root, share, start_fork
 from nacre.storage.paths import SessionPaths, make_folder, settle_names
 from nacre.storage.plain_names import archive_second
 from nacre.storage.quarantine import Aside, entries, settle
 from nacre.storage.recovery import Level
+from nacre.storage.session_files import Root, erase_rest, share, start_fork
 from nacre.storage.system import System, is_from_system
 from nacre.storage.transaction import PendingCommit
 from nacre.storage.writer import ALL, LogWriter
@@ -266,7 +265,7 @@ class Log:
             # A reader that took the mark before the log had that name has found nothing under it.
             self._leave_mark(goal)
             with self._doubt_errors("archiving"):
-                writer.let_go()
+                writer.release()
                 settle_names(system, goal.folder)
                 settle_names(system, self._place.folder)
             return True
@@ -282,7 +281,7 @@ class Log:
                     settle_names(self._system, goal.folder)
                     self._system.unlink(self._place.log)
                     settle_names(self._system, self._place.folder)
-        self.writer.let_go()
+        self.writer.release()
 
     def take_in(self) -> None:
         """Keep a second log, which an earlier version began under the plain name, as a generation of this session.

@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat as modes
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 
 from nacre.codec import parse_time
-from nacre.errors import InvalidKey, StoreError
+from nacre.errors import InvalidKey, SessionBusy, StoreError
 from nacre.messages import DiskUsage, GenerationInfo, Leftover
 from nacre.records import View
 from nacre.storage.blobs import unused
-from nacre.storage.file_names import key_of, stem, stem_of_log
-from nacre.storage.paths import SessionPaths, settle_names
+from nacre.storage.paths import (
+    SessionPaths,
+    key_of,
+    make_folder,
+    read_beginning,
+    settle_names,
+    stem,
+    stem_of_log,
+    write_all,
+)
 from nacre.storage.plain_names import path_now
-from nacre.storage.reader import reading
 from nacre.storage.recovery import Survey
-from nacre.storage.system import System, is_from_system
-from nacre.storage.view import LogView
+from nacre.storage.system import System
+from nacre.storage.view import LogView, reading
 
 if TYPE_CHECKING:
     from nacre.storage.file_store import FileStore
 
 FOLDERS = ("sessions", "archive", "cold", "quarantine", "base", "blobs", "trash")
 _OF_SESSIONS = ("sessions", "archive", "cold", "quarantine")
-_LONGEST_HEADER = 4096
-_ANY_LOG = b'{"v":'
+_MAX_HEADER = 4096
 _OLD = 3600.0
 """Seconds after which nobody is at a file any more."""
 
@@ -39,17 +46,6 @@ class _Header(msgspec.Struct, frozen=True):
     """What the first line of a log says of its session."""
 
     sid: str | None = None
-
-
-@contextmanager
-def describing(what: str) -> Iterator[None]:
-    """Turn an error of the system into one of the store."""
-    try:
-        yield
-    except OSError as error:
-        if not is_from_system(error):
-            raise
-        raise StoreError(f"{what}: {error}") from error
 
 
 def listed(system: System, folder: str) -> list[str]:
@@ -66,7 +62,7 @@ def listed(system: System, folder: str) -> list[str]:
 def key_of_log(system: System, path: str, name: str) -> str | None:
     """The key of the log of a session, as its first line or else its name tells; None if that is another session's."""
     try:
-        line = _beginning(system, path, _LONGEST_HEADER).partition(b"\n")[0]
+        line = read_beginning(system, path, _MAX_HEADER).partition(b"\n")[0]
         key = msgspec.json.decode(line, type=_Header).sid or key_of(name)
         return key if key is not None and stem(key) == name else None
     except (OSError, ValueError, msgspec.DecodeError, RecursionError, InvalidKey):
@@ -78,26 +74,11 @@ def key_of_file(system: System, path: str) -> str | None:
     return key_of_log(system, path, SessionPaths.of_file("", os.path.basename(path)).name)
 
 
-def is_strange(system: System, path: str) -> bool:
-    """Tell whether a file does not begin as our logs do, not even with a log's beginning that was torn."""
-    beginning = _beginning(system, path, len(_ANY_LOG))
-    # A power cut may leave a file that is empty or all zeros: that was one of ours.
-    return not _ANY_LOG.startswith(beginning) and any(beginning)
-
-
 def has_other_logs(system: System, root: str, keys: Iterable[str]) -> bool:
     """Tell whether there are logs of other sessions than these."""
     names = set(map(stem, keys))
     files = (file for folder in ("sessions", "archive") for file in listed(system, f"{root}/{folder}"))
     return any(file.endswith(".jsonl") and SessionPaths.of_file(root, file).name not in names for file in files)
-
-
-def _beginning(system: System, path: str, size: int) -> bytes:
-    fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        return system.pread(fd, size, 0)
-    finally:
-        system.close(fd)
 
 
 # ---- how large it is
@@ -199,3 +180,208 @@ def remove(system: System, path: str) -> bool:
     finally:
         system.close(fd)
     return True
+
+
+# ---- what a long task has done so far
+
+_MAX_LINE = 1 << 16
+
+
+class Journal:
+    """Lines in `receipts/<name>.jsonl`; each is durable when it was added."""
+
+    def __init__(self, system: System, root: str, name: str) -> None:
+        self._system = system
+        self._path = f"{root}/receipts/{name}.jsonl"
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        """Open it; raises SessionBusy if another process has it, StoreError if it cannot be written."""
+        folder = os.path.dirname(self._path)
+        try:
+            make_folder(self._system, folder)
+            self._fd = self._system.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
+            is_ours = self._system.flock(self._fd, wait=False)
+            settle_names(self._system, folder)
+        except OSError as error:
+            self.__exit__()
+            raise StoreError(f"{self._path} cannot be written: {error}") from error
+        if not is_ours:
+            self.__exit__()
+            raise SessionBusy(f"another process is writing {self._path}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._system.close(fd)
+
+    def last(self) -> bytes:
+        """The last line, whole or torn; nothing if there is none."""
+        size = self._system.fstat(self._fd).st_size
+        lines = self._system.pread(self._fd, min(size, _MAX_LINE), max(0, size - _MAX_LINE)).splitlines()
+        return lines[-1] if lines else b""
+
+    def add(self, line: bytes) -> None:
+        """Append a line, durably; a torn one before it is ended first."""
+        size = self._system.fstat(self._fd).st_size
+        is_torn = size > 0 and self._system.pread(self._fd, 1, size - 1) != b"\n"
+        write_all(self._system, self._fd, b"\n" * is_torn + line + b"\n")
+        self._system.fdatasync(self._fd)
+
+
+# ---- a copy of a whole store, also while it is written
+
+PARTIAL = ".partial"
+"""How the name of a copy ends that is not whole yet."""
+_FIRST = ("sessions", "archive", "base", "cold", "quarantine", "blobs")
+_UNNEEDED = frozenset(("keys.lock", "marks", "turns.lock"))
+_BEING_WRITTEN = (".tmp", ".new")
+
+
+class Copied(NamedTuple):
+    """How much was copied."""
+
+    files: int
+    bytes: int
+
+
+def copy(root: str, goal: str, step: Callable[[], None], *, system: System | None = None) -> Copied:
+    """Copy a store into a new folder; the copy has its name when all of it is on the disk.
+
+    What others may do meanwhile, and why nothing is missed that was there when it began:
+
+    1. A log is copied under its lock, with what was moved out of it: neither ends in the middle of a write.
+    2. Logs come before what they need: what is moved out of a log or into the archive meanwhile is in the copy twice,
+       as a crash would have left it, and is read once; payloads and shared history exist before what needs them.
+    3. Then what has got another name meanwhile is copied, in the same order: what came back out of the archive before
+       that was copied, or went into the trash after.
+
+    The copy is no store that anybody uses yet: it is made with plain calls, and flushed once, at the end.
+    """
+    partial = goal + PARTIAL
+    os.mkdir(partial, 0o700)
+    made = _Copy(system or System(), root, partial, step)
+    made.run()
+    # One flush for all: a copy that has its name is on the disk.
+    os.sync()
+    os.rename(partial, goal)
+    os.sync()
+    return Copied(made.files, made.bytes)
+
+
+class _Copy:
+    """The files of a store, as they are copied."""
+
+    def __init__(self, system: System, root: str, goal: str, step: Callable[[], None]) -> None:
+        self._root = root
+        self._goal = goal
+        self._step = step
+        self._system = system
+        self._ordered: frozenset[str] = frozenset()
+        self._links: dict[tuple[int, int, int], str] = {}
+        self.files = 0
+        self.bytes = 0
+
+    def run(self) -> None:
+        for _ in range(2):
+            roots = [self._root]
+            with suppress(FileNotFoundError):
+                found = os.scandir(f"{self._root}/agents")
+                roots += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
+            self._ordered = frozenset(f"{root}/{name}" for root in roots for name in _FIRST)
+            self._folder(self._root)
+            for root in roots:
+                for name in _FIRST:
+                    self._folder(f"{root}/{name}")
+
+    def _folder(self, folder: str) -> None:
+        """Copy what is in a folder and below it, and is not there yet."""
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        self._make(folder)
+        has_logs = folder in self._ordered and folder.endswith("/sessions")
+        for entry in entries:
+            if entry.name in _UNNEEDED or entry.name.endswith(_BEING_WRITTEN):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if entry.path not in self._ordered:
+                    self._folder(entry.path)
+            elif has_logs and entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
+                self._log(entry.path)
+            else:
+                self._file(entry.path)
+
+    def _log(self, path: str) -> None:
+        """Copy a log, and what was moved out of it, while nobody writes it."""
+        with _locked(self._system, path) as held:
+            if not held or self._has(path):
+                return
+            root, _, name = path.rpartition("/sessions/")
+            place = SessionPaths.of_file(root, name)
+            if os.path.lexists(place.birth) and not os.path.getsize(path):
+                # Its creation was cut short; without the file next to it, it would look as if it had been emptied.
+                return
+            uid = ""
+            # One that cannot be read is copied as it is.
+            with suppress(OSError, StoreError), reading(self._system, place) as found:
+                uid = found.view.header.uid if found.view is not None else ""
+            for other in (place.cold(uid), place.quarantine(uid)) if uid else ():
+                self._make(os.path.dirname(other))
+                self._file(other)
+            self._file(path)
+
+    def _file(self, path: str) -> None:
+        """Copy a file, unless that was done or it is gone; names of one file stay names of one."""
+        if self._has(path):
+            return
+        goal = self._there(path)
+        with suppress(FileNotFoundError):
+            found = os.lstat(path)
+            # A log that a fork shares may have grown since it was copied under its own name.
+            inode = (found.st_dev, found.st_ino, found.st_size)
+            if modes.S_ISLNK(found.st_mode):
+                os.symlink(os.readlink(path), goal)
+            elif not modes.S_ISREG(found.st_mode):
+                return
+            elif inode in self._links:
+                os.link(self._links[inode], goal)
+            else:
+                shutil.copy2(path, goal, follow_symlinks=False)
+                self.bytes += found.st_size
+            if found.st_nlink > 1:
+                self._links[inode] = goal
+            self.files += 1
+            self._step()
+
+    def _make(self, folder: str) -> None:
+        """Make a folder, private as the store's own."""
+        with suppress(FileExistsError):
+            os.mkdir(self._there(folder), 0o700)
+
+    def _has(self, path: str) -> bool:
+        return os.path.lexists(self._there(path))
+
+    def _there(self, path: str) -> str:
+        return f"{self._goal}{path.removeprefix(self._root)}"
+
+
+@contextmanager
+def _locked(system: System, path: str) -> Iterator[bool]:
+    """Keep writers from a log; False if it is gone."""
+    fd = -1
+    try:
+        with suppress(FileNotFoundError):
+            while fd < 0:
+                fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+                system.flock(fd, wait=True)
+                if system.fstat(fd).st_ino != system.stat(path).st_ino:
+                    # It got a successor while it was waited for.
+                    system.close(fd)
+                    fd = -1
+        yield fd >= 0
+    finally:
+        if fd >= 0:
+            system.close(fd)

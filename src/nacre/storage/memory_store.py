@@ -12,16 +12,14 @@ from nacre.errors import Conflict, SessionNotFound, StoreError
 from nacre.messages import Load, QuarantineEntry, Receipt, Report, Settlement
 from nacre.records import Losses, Record, Rules, State, Transaction, View
 from nacre.storage import blobs
-from nacre.storage.file_names import stem
-from nacre.storage.forks import Root, start_fork
 from nacre.storage.format import unseal
 from nacre.storage.group_commit import Nested, Pending
-from nacre.storage.idempotency import Ids, Seen
-from nacre.storage.paths import new_uid
+from nacre.storage.paths import new_uid, stem
 from nacre.storage.protocol import Generation, Hold, Listed, Status
 from nacre.storage.recovery import Header
+from nacre.storage.session_files import Root, start_fork
 from nacre.storage.system import System
-from nacre.storage.transaction import Batch, PendingCommit
+from nacre.storage.transaction import Batch, Ids, PendingCommit, Seen
 
 if TYPE_CHECKING:
     from nacre.storage.watch import Watch

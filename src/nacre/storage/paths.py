@@ -1,4 +1,8 @@
-"""Where the files of one session are, how a log is opened, and how directories are listed, created and flushed."""
+"""Where the files of one session are, how a log is opened, and how directories are listed, created and flushed.
+
+The log of an active session is always `<slug>~<hash>.jsonl`, a name that no earlier agent makes by accident. The other
+files of a session, which stand in folders of nacre's own, have its stem: a plain key itself, else the same.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,76 @@ import re
 import stat as modes
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from nacre.checks import check_key
 from nacre.errors import LogDamaged
-from nacre.storage.file_names import log_stem, stem, stem_of_log
 from nacre.storage.system import System
 
 _UID = re.compile(r"[0-9a-f]{32}\Z")
 _LAST_UID = "f" * 32
-_MOST_MICROS = 16**14 - 1
+_ANY_LOG = b'{"v":'
+_MAX_MICROS = 16**14 - 1
 _SETTLED = 2_000_000_000
 """Nanoseconds after which the time of a folder tells of every change; clocks of file systems tick slowly."""
+_SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
+_LOG = re.compile(r"[a-z0-9_-]*~[0-9a-f]{32}\Z")
+_RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10))}
+
+
+# ---- a key as a file name
+
+
+@lru_cache(maxsize=4096)
+def stem(key: str) -> str:
+    """Return the name, without its ending, that the files of the session `key` have besides its log.
+
+    A safe key is its own name; any other gets a readable slug, `~` and a hash of the whole key.
+    `~` is not in the safe alphabet, so the two kinds never meet.
+    Raises InvalidKey for what cannot be a key.
+    """
+    key = check_key(key)
+    if _is_plain(key):
+        return key
+    slug = re.sub(r"[^a-z0-9]+", "-", key.lower().encode("ascii", "ignore").decode()).strip("-")[:40]
+    return f"{slug}~{_hash(key)}"
+
+
+@lru_cache(maxsize=4096)
+def log_stem(name: str) -> str:
+    """Return the name of the active log, without its ending, of the session whose stem is `name`."""
+    return name if "~" in name else f"{name}~{_hash(name)}"
+
+
+def stem_of_log(file: str) -> str:
+    """Return the stem of the session whose active log has this name, without its ending.
+
+    A log that an earlier version made may have the plain key as its name.
+    """
+    name = file.partition("~")[0]
+    return name if name != file and _is_plain(name) and log_stem(name) == file else file
+
+
+def is_log_name(file: str) -> bool:
+    """Tell whether a name, without its ending, is one that active logs have today."""
+    return _LOG.match(file) is not None
+
+
+def key_of(name: str) -> str | None:
+    """Return the key that a stem alone tells, if it does."""
+    return name if _is_plain(name) else None
+
+
+def _is_plain(key: str) -> bool:
+    return _SAFE.match(key) is not None and key not in _RESERVED
+
+
+def _hash(key: str) -> str:
+    from hashlib import blake2b  # noqa: PLC0415 - brings OpenSSL along, which a program that only imports does not need
+
+    return blake2b(key.encode(), digest_size=16).hexdigest()
 
 
 class SessionPaths(NamedTuple):
@@ -73,7 +135,7 @@ class SessionPaths(NamedTuple):
     def birth(self) -> str:
         """An empty file that is there from before the log is made until its first record is in it.
 
-        So a log without a byte is one whose creation was cut short if this is beside it, and an emptied one if not.
+        So a log without a byte is one whose creation was cut short if this is next to it, and an emptied one if not.
         """
         return f"{self._base}.new"
 
@@ -137,6 +199,21 @@ def write_all(system: System, fd: int, data: bytes) -> None:
 def unlink_if_there(system: System, path: str) -> None:
     with suppress(FileNotFoundError):
         system.unlink(path)
+
+
+def is_strange(system: System, path: str) -> bool:
+    """Tell whether a file does not begin as our logs do, not even with a log's beginning that was torn."""
+    beginning = read_beginning(system, path, len(_ANY_LOG))
+    # A power cut may leave a file that is empty or all zeros: that was one of ours.
+    return not _ANY_LOG.startswith(beginning) and any(beginning)
+
+
+def read_beginning(system: System, path: str, size: int) -> bytes:
+    fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        return system.pread(fd, size, 0)
+    finally:
+        system.close(fd)
 
 
 def is_being_born(system: System, place: SessionPaths) -> bool:
@@ -217,7 +294,7 @@ def new_uid(system: System, *, after: Iterable[str] = ()) -> str:
 
     Clocks may go backwards, or be before 1970 or beyond what 14 digits hold.
     """
-    micros = min(max(0, int(system.now() * 1_000_000)), _MOST_MICROS)
+    micros = min(max(0, int(system.now() * 1_000_000)), _MAX_MICROS)
     uid = f"{micros:014x}{system.random(9).hex()}"
     newest = max(after, default="")
     if uid > newest:

@@ -20,7 +20,7 @@ from nacre.storage.change_marks import Marks
 from nacre.storage.lines import Lines
 from nacre.storage.paths import SessionPaths, make_folder, open_log, settle_names, unlink_if_there
 from nacre.storage.recovery import glance
-from nacre.storage.system import System, let_go
+from nacre.storage.system import System, unlock_and_close
 
 _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
@@ -69,7 +69,7 @@ def rename_plain(system: System, *places: SessionPaths, wait: bool = True) -> No
             settle_names(system, linked[0].folder)
     finally:
         for fd in locked:
-            let_go(system, fd)
+            unlock_and_close(system, fd)
 
 
 def drop_plain_name(system: System, place: SessionPaths, log: os.stat_result) -> None:
@@ -110,7 +110,7 @@ def archive_second(system: System, place: SessionPaths, uid: str, marks: Marks |
         settle_names(system, goal.folder)
         settle_names(system, place.folder)
     finally:
-        let_go(system, opened.fd)
+        unlock_and_close(system, opened.fd)
     return False
 
 
@@ -125,8 +125,8 @@ def path_now(system: System, place: SessionPaths) -> str:
     return place.plain
 
 
-def beside(system: System, place: SessionPaths) -> Literal["", "second", "stranger"]:
-    """What has the plain name of a session beside its log: a second log, or a file that is none of ours."""
+def has_plain_name(system: System, place: SessionPaths) -> Literal["", "second", "stranger"]:
+    """What has the plain name of a session next to its log: a second log, or a file that is none of ours."""
     if not place.plain or not _is_there(system, place.plain):
         return ""
     opened = _open_plain(system, place)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import base64
 import errno
 import os
+import re
 import stat as modes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import count
@@ -21,13 +22,14 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
-from nacre.codec import timestamp
-from nacre.errors import FormatTooNew
+from nacre.codec import EPOCH, parse_time, timestamp
+from nacre.errors import FormatTooNew, StoreError
+from nacre.messages import QuarantineEntry, QuarantineRecord
 from nacre.records import Record
 from nacre.storage.format import escaped, salvage, unseal
 from nacre.storage.lines import Lines, Piece
-from nacre.storage.paths import SessionPaths, make_folder, settle_names, uids_in, write_all
-from nacre.storage.system import System, let_go
+from nacre.storage.paths import SessionPaths, key_of, make_folder, settle_names, stem, uids_in, write_all
+from nacre.storage.system import System, is_from_system, unlock_and_close
 
 TORN = "torn"
 """What a write that did not come to its end left: nobody was told that it was stored, so nobody need be told more."""
@@ -158,7 +160,7 @@ def _appending(system: System, path: str, flags: int) -> Iterator[tuple[int, lis
             write_all(system, fd, b"\n")
         yield fd, *_parsed(data)
     finally:
-        let_go(system, fd)
+        unlock_and_close(system, fd)
 
 
 def _parts(lines: Lines, bad: Iterable[Piece]) -> Iterator[tuple[int, bytes]]:
@@ -287,3 +289,106 @@ def _unsealed(line: bytes) -> Record | None:
         return unseal(line)
     except FormatTooNew:
         return None
+
+
+# ---- the list of a store
+
+_NAME = re.compile(r"([^.]+)\.([0-9a-f]{32})\.jsonl\Z")
+_LONGEST_TEXT = 400
+_REASONS = {
+    TORN: "the end of a write that a crash cut short; it was never acknowledged",
+    UNSURE: "damaged at the end of the log: torn by a crash or rotten, which cannot be told",
+    ROTTEN: "damaged in the middle of the log",
+    MISSING: "{detail}, and not a byte of what is missing is left",
+    IN_PLACE: "damage that cannot be repaired: {detail}",
+    EMPTIED: "the log was found empty (0 bytes); what was in it is gone",
+    UNREADABLE: "a line of the quarantine file is damaged itself",
+}
+
+
+class Quarantine:
+    """The quarantine files of a store; one that has not changed is not read again."""
+
+    def __init__(self, system: System, root: str, key_in: Callable[[SessionPaths], str | None]) -> None:
+        self._system = system
+        self._root = root
+        self._key_in = key_in
+        self._known: dict[str, tuple[tuple[int, int, int], list[QuarantineEntry]]] = {}
+
+    def entries(self, key: str | None) -> list[QuarantineEntry]:
+        """All entries of a session, or of all, settled ones too, by session and number."""
+        name = None if key is None else stem(key)
+        found = [entry for place in self._places(name) for entry in self._of(place)]
+        return sorted(found, key=lambda entry: (entry.key, entry.n, entry.generation))
+
+    def _places(self, name: str | None) -> Iterator[SessionPaths]:
+        try:
+            files = self._system.listdir(f"{self._root}/quarantine")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreError(f"the quarantine of {self._root} cannot be read: {error}") from error
+        for file in files:
+            found = _NAME.match(file)
+            if found is not None and name in (None, found[1]):
+                yield SessionPaths(self._root, "", found[1], found[2])
+
+    def _of(self, place: SessionPaths) -> Sequence[QuarantineEntry]:
+        path = place.quarantine(place.archived)
+        try:
+            found = self._system.stat(path)
+            state = (found.st_ino, found.st_size, found.st_mtime_ns)
+            if path not in self._known or self._known[path][0] != state:
+                asides = entries(self._system, place, place.archived)
+                key = next((aside.key for aside in asides if aside.key), "") or self._key_of(place)
+                self._known[path] = (state, [_entry(aside, key) for aside in asides])
+        except FileNotFoundError:
+            # Erased meanwhile.
+            return ()
+        except OSError as error:
+            if not is_from_system(error):
+                raise
+            # What one session has in quarantine must not hide what others have.
+            self._known.pop(path, None)
+            return [_unreadable(place, self._key_of(place), f"{path} cannot be read: {error}")]
+        return self._known[path][1]
+
+    def _key_of(self, place: SessionPaths) -> str:
+        """The key of a session whose entries do not name it, as those of earlier versions."""
+        return key_of(place.name) or self._key_in(place) or self._key_in(place._replace(archived="")) or place.name
+
+
+def _unreadable(place: SessionPaths, key: str, reason: str) -> QuarantineEntry:
+    """An entry for a quarantine file that cannot be read."""
+    return QuarantineEntry(
+        key=key, n=0, generation=place.archived, ts=EPOCH, kind=UNREADABLE, reason=reason, bytes=0, records=(), text=""
+    )
+
+
+def _entry(aside: Aside, key: str) -> QuarantineEntry:
+    records = [
+        QuarantineRecord(n=record.n, ts=parse_time(record.ts), kind=record.t, text=_text(record))
+        for record, _ in aside.records()
+    ]
+    settled = "torn" if aside.kind == TORN else aside.settled
+    reason = _REASONS.get(aside.kind, "{kind}").format(kind=aside.kind, detail=aside.detail)
+    beginning = b"".join(aside.regions)[:_LONGEST_TEXT].decode(errors="replace")
+    return QuarantineEntry(
+        key=key,
+        n=aside.n,
+        generation=aside.uid,
+        ts=parse_time(aside.ts),
+        kind=aside.kind,
+        reason=reason,
+        bytes=aside.size,
+        records=tuple(records),
+        text=beginning,
+        settled=settled,
+    )
+
+
+def _text(record: Record) -> str:
+    """What a record says: its text, or its content as JSON."""
+    if record.m is not None and isinstance(record.m.content, str):
+        return record.m.content
+    return record.text or msgspec.json.encode(record.m or record.meta or record.data).decode()

@@ -18,10 +18,10 @@ from nacre.records import FORMAT, ImportedRecord, MemoryView, Record, RecordStam
 from nacre.storage import blobs
 from nacre.storage.compaction import Extent
 from nacre.storage.format import fields, resealed, seal, sealed_fields, short_enough, unseal
-from nacre.storage.idempotency import Seen
 from nacre.storage.paths import SessionPaths, unlink_if_there, write_all
 from nacre.storage.recovery import Header, Survey, Tail, state_of
 from nacre.storage.system import System
+from nacre.storage.transaction import Seen
 from nacre.storage.view import LogView
 
 _BLOCK = 1024 * 1024

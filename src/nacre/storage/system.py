@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import TypeGuard
 
+from nacre.errors import StoreError
+
 # struct flock, as the system lays it out.
 _FLOCK = (
     ("qqihh", ("start", "len", "pid", "type", "whence"))
@@ -28,8 +30,8 @@ _OFD_WAIT, _OFD_TRY = getattr(fcntl, "F_OFD_SETLKW", None), getattr(fcntl, "F_OF
 def _flock(kind: int, at: int) -> bytes:
     """A struct flock that is about one byte."""
     layout, names = _FLOCK
-    asked = {"type": kind, "whence": os.SEEK_SET, "start": at, "len": 1, "pid": 0}
-    return struct.pack(layout, *(asked[name] for name in names))
+    fields = {"type": kind, "whence": os.SEEK_SET, "start": at, "len": 1, "pid": 0}
+    return struct.pack(layout, *(fields[name] for name in names))
 
 
 def _flushed(fd: int) -> None:
@@ -54,6 +56,24 @@ class ignore_failure:  # noqa: N801 - reads like `suppress`
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         return error is not None and is_from_system(error)
+
+
+class wrap_error:  # noqa: N801 - reads like `suppress`
+    """Raise `kind`, with what could not be done, for a system call that fails within a with statement.
+
+    A class, not a generator: one that a signal parts from its with statement would run at some later time.
+    """
+
+    def __init__(self, kind: type[StoreError], what: str) -> None:
+        self._kind = kind
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and is_from_system(error):
+            raise self._kind(f"{self._what}: {error}") from error
 
 
 class System:
@@ -113,7 +133,7 @@ class System:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
         except (BlockingIOError, PermissionError):
-            # It may have been let go since: that is not to have it.
+            # It may have been released since: that is not to have it.
             return self.claimant(fd, at) or -1
         return 0
 
@@ -162,7 +182,7 @@ class System:
         return os.urandom(size)
 
 
-def let_go(system: System, fd: int) -> None:
+def unlock_and_close(system: System, fd: int) -> None:
     """Unlock a file and close it; whichever of the two a signal strikes, it does not stay locked."""
     try:
         with ignore_failure():

@@ -1,18 +1,98 @@
-"""Units on their way into a log: numbered, linked and sealed, but not yet written."""
+"""Transactions on their way into a log: known by their ids, numbered, linked and sealed, but not yet written."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
 
 from nacre.codec import timestamp
 from nacre.errors import Conflict, Refused
 from nacre.records import FORMAT, Record, Records, RecordStamp, Rules, State, Transaction
 from nacre.storage import blobs
 from nacre.storage.format import seal, short_enough
-from nacre.storage.idempotency import WINDOW, Seen, original
 from nacre.storage.recovery import Header
 from nacre.storage.system import is_from_system
+
+WINDOW = 4096
+_LIGHT = 1024
+
+Seen = tuple[int, str]
+"""The number that was returned, and a fingerprint of what was stored."""
+
+
+class Ids:
+    """The idempotency keys of the last records of one log, so that a retry is not stored twice.
+
+    They are read on first use and then kept up to date.
+
+    Those of the generation before it count too, so that a retry is not stored twice if the session was archived
+    in between.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Seen] = {}
+        self._upto = 0
+        self._has_earlier = False
+
+    @property
+    def is_light(self) -> bool:
+        """Whether it may be kept for a log that is not open."""
+        return len(self._seen) <= _LIGHT
+
+    def window(self, view: Records, earlier: Callable[[], Mapping[str, Seen]] = dict) -> dict[str, Seen]:
+        """The ids that still count; `earlier` gives those of the generation before."""
+        if not self._has_earlier and view.n < WINDOW:
+            self._seen = {**earlier(), **self._seen}
+        self._has_earlier = True
+        if self._upto < view.n:
+            # Take in the ids of transactions whose last record is in the window, however long they are.
+            found: dict[str, Seen] = {}
+            later: dict[int, Record] = {}
+            for record in view.back(view.n):
+                first, count = record.tx or (record.n, 1)
+                last = first + count - 1
+                if last <= max(self._upto, view.n - WINDOW):
+                    break
+                later[record.n] = record
+                for id, seen in (record.ids or {}).items():
+                    found.setdefault(id, seen)
+                # What compaction carried over is right, even if it moved part of the group out.
+                if record.id is not None and record.id not in found:
+                    group = (later[n] for n in range(first, first + count) if n in later)
+                    found[record.id] = (last, fingerprint(_content(part, view) for part in group))
+            self._seen.update(found)
+            self._upto = view.n
+        if len(self._seen) > 2 * WINDOW:
+            self._seen = {id: seen for id, seen in self._seen.items() if seen[0] > view.n - WINDOW}
+        return self._seen
+
+    def add(self, ids: dict[str, Seen], *, after: int, upto: int) -> None:
+        """Take in the ids of a batch that was stored after record `after`, if everything before it is known."""
+        if self._upto == after:
+            self._seen.update(ids)
+            self._upto = upto
+
+
+def fingerprint(contents: Iterable[bytes]) -> str:
+    """Tell contents apart in sixteen characters."""
+    from hashlib import blake2b  # noqa: PLC0415 - brings OpenSSL along, which is for those who use ids
+
+    digest = blake2b(digest_size=8)
+    for content in contents:
+        digest.update(b"%d:" % len(content) + content)
+    return digest.hexdigest()
+
+
+def note(kind: str, data: Any) -> bytes:
+    """What a record of a caller's own kind holds, for its fingerprint."""
+    return kind.encode() + msgspec.json.encode(data)
+
+
+def _content(record: Record, view: Records) -> bytes:
+    record = record if record.blobs is None else view.whole(record)
+    return msgspec.json.encode(record.m) if record.m is not None else note(record.t, record.data)
 
 
 class Growing(Records, Protocol):
@@ -94,7 +174,9 @@ class Batch:
         if transaction.id is not None:
             seen = self.ids.get(transaction.id) or self._past.window().get(transaction.id)
             if seen is not None and seen[0] > self.n - WINDOW:
-                return original(transaction, seen)
+                if seen[1] != transaction.print:
+                    raise Conflict(f"id {transaction.id!r} was used for other content, stored as record {seen[0]}")
+                return seen[0]
         # 3. The caller may have decided on a history that has changed since.
         if transaction.expect is not None and transaction.expect != self.state.h:
             raise Conflict(
@@ -121,7 +203,12 @@ class Batch:
         """The lines of a transaction, none if it changes nothing; its records are staged for those after it."""
         lines = []
         if not self.n:
-            lines.append(self._open())
+            # The first record of a log says whose it is.
+            key = self._past.key
+            header = Record(v=FORMAT, n=1, t="open", ts=self._ts, sid=key, uid=self._past.next_uid(), st=State())
+            lines.append(seal(header))
+            self.records.append(header)
+            self.header = Header(uid=header.uid or "", sid=key, created=self._ts, raw=lines[0][:-1])
         first = self.n + len(lines) + 1
         group = (first, len(transaction.operations)) if len(transaction.operations) > 1 else None
         for n, operation in enumerate(transaction.operations, first):
@@ -141,11 +228,3 @@ class Batch:
             self.records.append(record)
             self.state = record.st
         return lines
-
-    def _open(self) -> bytes:
-        key = self._past.key
-        record = Record(v=FORMAT, n=1, t="open", ts=self._ts, sid=key, uid=self._past.next_uid(), st=State())
-        line = seal(record)
-        self.records.append(record)
-        self.header = Header(uid=record.uid or "", sid=key, created=self._ts, raw=line[:-1])
-        return line

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
+from nacre.errors import LogDamaged
 from nacre.records import Losses, Record, State
 from nacre.storage import blobs, compaction
-from nacre.storage.format import unseal
+from nacre.storage.format import START, unseal
 from nacre.storage.lines import Lines, Piece
-from nacre.storage.paths import SessionPaths
-from nacre.storage.recovery import Gaps, Header, Survey
+from nacre.storage.paths import SessionPaths, put_away, uids_in
+from nacre.storage.plain_names import is_named, open_to_read
+from nacre.storage.recovery import Gaps, Header, Survey, glance, state_of, was_cut_short
 from nacre.storage.system import System
+
+_NO_FORK, _SECOND = START + b"1,", 2
 
 
 class LogView:
@@ -76,7 +81,7 @@ class LogView:
 
     @property
     def losses(self) -> Losses:
-        """What the reads so far have not found beside the log: moved out, shared by a fork, or a large payload.
+        """What the reads so far have not found besides the log: moved out, shared by a fork, or a large payload.
 
         No repair changes these files. In a deletion they go before the log.
         """
@@ -91,7 +96,21 @@ class LogView:
     def base(self) -> LogView | None:
         """The past that a fork shares with the session it came from."""
         if self._base is None and self.header.base:
-            self._base = _below(self)
+            # The nearest log below begins where the next below it no longer counts.
+            level, *rest = self.header.base
+            depth = 0 if self._level is None else self._level + 1
+            system, place, uid = self._system, self._place, self.header.uid
+            lines = _BaseLines(system, place.base(uid, depth), level.log)
+            ending = lines.last()
+            if ending is None or ending.record is None or ending.record.n != level.last:
+                # Bytes were put in or taken out, so what counts ends elsewhere; what was added later has greater
+                # numbers.
+                lines.size = max(level.log, system.stat(place.base(uid, depth)).st_size)
+            n = rest[0].n + 1 if rest else 1
+            header = Header(uid=uid, sid=self.header.sid, n=n, base=tuple(rest), cold=level.cold, moved=level.moved)
+            below = LogView(lines, header=header, n=level.n, state=State(), system=system, place=place, level=depth)
+            below._last = level.last
+            self._base = below
         return self._base
 
     def find(self, n: int) -> Record | None:
@@ -113,7 +132,10 @@ class LogView:
         below = n + 1
         for record in self.lines.records(end):
             if record.n < below - 1 and self._is_disordered:
-                yield from self._sorted_back(below)
+                # The rest, sorted, last first.
+                self.lines.damaged = True
+                found = (piece.record for piece in self._sorted())
+                yield from reversed([record for record in found if record is not None and record.n < below])
                 break
             if record.n < below:
                 below = record.n
@@ -136,7 +158,7 @@ class LogView:
         return self._payloads[name]
 
     def pieces(self) -> Iterator[Piece]:
-        """Every record by number with its bytes; where one is both moved out and at hand, the one at hand."""
+        """Every record by number with its bytes; where one is both moved out and in the log, the one in the log."""
         if self.base is not None:
             yield from self.base.pieces()
         moved = {piece.record.n: piece for piece in self.cold() if piece.record is not None}
@@ -173,32 +195,19 @@ class LogView:
         for _, line in self._survey.lines():
             yield Piece(0, 0, line[:-1], unseal(line[:-1]))
 
-    def _sorted_back(self, below: int) -> Iterator[Record]:
-        """The records before a number, last first."""
-        self.lines.damaged = True
-        found = (piece.record for piece in self._sorted())
-        yield from reversed([record for record in found if record is not None and record.n < below])
-
     def cold(self) -> Iterator[Piece]:
         """What compaction moved out, in no particular order."""
-        left = self.header.moved or 0
+        left, uid = self.header.moved or 0, self.header.uid
         if self.header.cold:
-            for piece in compaction.pieces(self._system, self._cold_path, self.header.cold):
+            path = self._place.cold(uid) if self._level is None else f"{self._place.base(uid, self._level)}.zst"
+            for piece in compaction.pieces(self._system, path, self.header.cold):
                 self._is_cold_damaged = self._is_cold_damaged or piece.record is None
                 left -= piece.record is not None
-                if piece.record is None or self._counts(piece.record.n):
+                # What was said in a log below a fork when the fork had already left it does not count.
+                if piece.record is None or self._level is None or piece.record.n <= self.n:
                     yield piece
             self.moved_lost = max(0, left)
             self._is_cold_damaged = self._is_cold_damaged or left > 0
-
-    def _counts(self, n: int) -> bool:
-        """False for what was said in a log below a fork when the fork had already left it."""
-        return self._level is None or n <= self.n
-
-    @property
-    def _cold_path(self) -> str:
-        uid = self.header.uid
-        return self._place.cold(uid) if self._level is None else f"{self._place.base(uid, self._level)}.zst"
 
 
 class _BaseLines(Lines):
@@ -218,18 +227,107 @@ class _BaseLines(Lines):
         return data
 
 
-def _below(view: LogView) -> LogView:
-    """The nearest log below another; it begins where the next below it no longer counts."""
-    level, *rest = view.header.base
-    depth = 0 if view._level is None else view._level + 1  # noqa: SLF001 - this module's own
-    place, system, uid = view._place, view._system, view.header.uid  # noqa: SLF001
-    lines = _BaseLines(system, place.base(uid, depth), level.log)
-    ending = lines.last()
-    if ending is None or ending.record is None or ending.record.n != level.last:
-        # Bytes were put in or taken out, so what counts ends elsewhere; what was added later has greater numbers.
-        lines.size = max(level.log, system.stat(place.base(uid, depth)).st_size)
-    n = rest[0].n + 1 if rest else 1
-    header = Header(uid=uid, sid=view.header.sid, n=n, base=tuple(rest), cold=level.cold, moved=level.moved)
-    below = LogView(lines, header=header, n=level.n, state=State(), system=system, place=place, level=depth)
-    below._last = level.last  # noqa: SLF001
-    return below
+class Reading(NamedTuple):
+    """A log as it was found: its past, None if it holds no session; whether it ends in a deletion.
+
+    `is_damaged` is true of one that holds no session because of damage that is not the end of a torn write. `end` is
+    where its whole header ends, if it has nothing else.
+    """
+
+    view: LogView | None = None
+    is_deleted: bool = False
+    is_damaged: bool = False
+    end: int = 0
+    size: int = 0
+    updated: str = ""
+
+
+class reading:  # noqa: N801 - used as `with reading(…) as found`
+    """A log that is open for as long as its past is read; a torn end, or a group being written, is left out."""
+
+    __slots__ = ("_fd", "_place", "_system")
+
+    def __init__(self, system: System, place: SessionPaths) -> None:
+        self._system = system
+        self._place = place
+        self._fd = -1
+
+    def __enter__(self) -> Reading:
+        try:
+            size = self._open()
+        except FileNotFoundError:
+            return Reading()
+        try:
+            return self._look(size)
+        except BaseException:
+            self._system.close(self._fd)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            self._system.close(self._fd)
+
+    def _look(self, size: int) -> Reading:
+        system, place = self._system, self._place
+        lines = Lines(system, self._fd, size)
+        tail = glance(lines, key=place.key)
+        last = tail.last
+        if last is not None and last.t == "del":
+            return Reading(is_deleted=True, size=size)
+        if size and not tail.header.uid:
+            refuse_forks(system, place, lines)
+        # What may be rot is for its readers to mend, since it is reported from then on; a writer may be at a torn end.
+        # A file without any record of ours is nobody's to change but a writer's.
+        is_damaged = last is not None and bool(tail.bad) and not was_cut_short(tail)
+        if last is None or (last.t == "open" and last.base is None):
+            # A log with only a header was never fully created, except a fork, which has a past.
+            return Reading(size=size, is_damaged=is_damaged, end=tail.end if tail.torn and tail.headed else 0)
+        if tail.torn:
+            lines.size = tail.end
+        # Nobody will write to an archived log, so it is for its readers to mend even a torn end.
+        lines.damaged = is_damaged or not tail.torn or not tail.headed or bool(place.archived and tail.bad)
+        view = LogView(lines, header=tail.header, n=last.n, state=state_of(last), system=system, place=place)
+        return Reading(view=view, size=size, updated=last.ts)
+
+    def _open(self) -> int:
+        """Open the log and return its size."""
+        self._fd, found = open_to_read(self._system, self._place)
+        return found.st_size
+
+
+class settled(reading):  # noqa: N801 - as above
+    """The same, up to its size while no writer was at it: what one has written it may yet take back."""
+
+    __slots__ = ()
+
+    def _open(self) -> int:
+        size: int | None = None
+        while size is None:
+            super()._open()
+            try:
+                # Wait for the writer; the log may lose its name meanwhile.
+                self._system.flock(self._fd, wait=True)
+                found = self._system.fstat(self._fd)
+                has_name = is_named(self._system, self._place, found)
+                self._system.unlock(self._fd)
+                size = found.st_size if has_name else None
+            finally:
+                if size is None:
+                    self._system.close(self._fd)
+                    self._fd = -1
+        return size
+
+
+def refuse_forks(system: System, place: SessionPaths, lines: Lines) -> None:
+    """Raise LogDamaged for a log without a header that may be a fork's: what it shares would be lost with it."""
+    forks = frozenset(uids_in(system, f"{place.root}/base", place.name))
+    may_be = place.archived in forks if place.archived else bool(forks - put_away(system, place))
+    if not may_be or lines.read(0, len(_NO_FORK)) == _NO_FORK:
+        return
+    # The numbers of a fork go on with those that it shares.
+    first = next((piece.record for piece in lines.forward() if piece.record is not None), None)
+    if first is None or first.n > _SECOND:
+        raise LogDamaged(
+            f"the log of session {place.key or place.name!r} has lost its header, which names what it shares with "
+            f"another session; it was not changed: {place.log}"
+        )

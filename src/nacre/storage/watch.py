@@ -10,7 +10,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from nacre.storage.file_names import log_stem, stem
+from nacre.storage.paths import log_stem, stem
 
 _MODIFY, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x80, 0x100, 0x200
 _PATIENCE = 0.2

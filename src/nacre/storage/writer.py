@@ -15,11 +15,8 @@ from nacre.errors import Conflict, DurabilityUnknown, SessionBusy, StoreError
 from nacre.records import Record, Rules, State, Transaction
 from nacre.storage import blobs, compaction, rewrite
 from nacre.storage.change_marks import Marks
-from nacre.storage.erase import erase_rest
-from nacre.storage.forks import refuse_forks
-from nacre.storage.idempotency import Ids, Seen
-from nacre.storage.key_lock import KeyLock
 from nacre.storage.lines import Lines, Piece
+from nacre.storage.locks import KeyLock
 from nacre.storage.paths import (
     SessionPaths,
     is_being_born,
@@ -33,12 +30,12 @@ from nacre.storage.paths import (
 )
 from nacre.storage.plain_names import drop_plain_name, rename_plain
 from nacre.storage.quarantine import EMPTIED, MISSING, ROTTEN, TORN, UNSURE, set_aside
-from nacre.storage.reader import reading
 from nacre.storage.recovery import Header, Survey, Tail, examine, state_of, was_cut_short
 from nacre.storage.rewrite import Closing, Scratch, Successor, relink
+from nacre.storage.session_files import erase_rest
 from nacre.storage.system import System, ignore_failure, is_from_system
-from nacre.storage.transaction import Batch, PendingCommit, refusal
-from nacre.storage.view import LogView
+from nacre.storage.transaction import Batch, Ids, PendingCommit, Seen, refusal
+from nacre.storage.view import LogView, reading, refuse_forks
 
 logger = logging.getLogger(__name__)
 
@@ -313,7 +310,7 @@ class LogWriter:
             self._system.unlock(self._fd)
         except BaseException as error:
             # What cannot be unlocked is closed, which unlocks it too.
-            self.let_go()
+            self.release()
             if not is_from_system(error):
                 raise
             logger.warning("a log could not be unlocked and is closed", exc_info=True)
@@ -352,7 +349,7 @@ class LogWriter:
         # 1. Another process rewrote, archived or deleted it: this file has lost its name.
         if not self._has_the_name(found):
             last = examine(lines, key=self.key).last
-            self.let_go()
+            self.release()
             if last is not None and last.t == "del":
                 raise Conflict(f"session {self.key!r} was deleted meanwhile; nothing was stored")
             return False
@@ -698,16 +695,16 @@ class LogWriter:
             if found is not None and (found.st_dev, found.st_ino, found.st_size) == (*self.inode, self.size):
                 ids = self._ids if self._ids.is_light else Ids()
                 self._known = Known(self.inode, self.size, found.st_mtime_ns, self.header, self.n, self.state, ids)
-        self.let_go()
+        self.release()
 
     def remove(self) -> None:
         """Remove the log and what an unfinished creation or rewrite left of it, durably."""
         for path in (*self._place.scratches, self._place.log, self._place.birth):
             unlink_if_there(self._system, path)
         settle_names(self._system, self._place.folder)
-        self.let_go()
+        self.release()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Unlock and close the file without a flush."""
         self._forget()
         if self._fd >= 0:

@@ -16,9 +16,9 @@ from weakref import WeakValueDictionary
 
 from nacre.errors import StoreError
 from nacre.messages import Load
-from nacre.storage.file_names import stem
 from nacre.storage.group_commit import Committer, Nested, Owner
 from nacre.storage.log import Log
+from nacre.storage.paths import stem
 from nacre.storage.transaction import PendingCommit
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from nacre.history.session_state import RULES
 from nacre.messages import describe_quarantine
 from nacre.records import AppendRecord, Operation, Record, Records, RecordStamp, Restore, Rules, State
 from nacre.storage.file_store import FileStore
-from nacre.storage.key_lock import KeyLock
 from nacre.storage.lines import Lines, Piece
+from nacre.storage.locks import KeyLock
 from nacre.storage.log import Log
 from nacre.storage.paths import SessionPaths
 from nacre.storage.quarantine import entries, set_aside, settle

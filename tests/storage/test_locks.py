@@ -12,7 +12,7 @@ import pytest
 import nacre
 from nacre.history.session_state import RULES
 from nacre.storage.file_store import FileStore
-from nacre.storage.key_lock import KeyLock
+from nacre.storage.locks import KeyLock
 from nacre.storage.paths import SessionPaths
 from nacre.storage.system import System
 from nacre.testing import Disk, Fault

@@ -1,4 +1,7 @@
-"""A fork: a new log on top of another's, which it shares by hard links and never copies if that can be helped."""
+"""The files of a session besides its log: those that a fork shares with it, and how all of them are erased.
+
+A fork is a new log on top of another's, which it shares by hard links and never copies if that can be helped.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,18 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from nacre.errors import LogDamaged
 from nacre.records import FORMAT, Record, State
 from nacre.storage import blobs
-from nacre.storage.format import START, seal
+from nacre.storage.format import seal
 from nacre.storage.lines import Lines
-from nacre.storage.paths import SessionPaths, put_away, uids_in, write_all
+from nacre.storage.paths import SessionPaths, settle_names, unlink_if_there, write_all
 from nacre.storage.recovery import Header, Level
 from nacre.storage.rewrite import Successor
 from nacre.storage.system import System
 
 _BLOCK = 1024 * 1024
-_NO_FORK, _SECOND = START + b"1,", 2
+# Logs first: what was interrupted must leave no log without what belongs to it.
+_FOLDERS = ("trash", "archive", "cold", "base", "blobs", "quarantine")
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
 
@@ -54,26 +57,20 @@ def share(system: System, path: str, goal: str, length: int) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        _copy(system, path, goal, length)
-
-
-def refuse_forks(system: System, place: SessionPaths, lines: Lines) -> None:
-    """Raise LogDamaged for a log without a header that may be a fork's: what it shares would be lost with it."""
-    forks = frozenset(uids_in(system, f"{place.root}/base", place.name))
-    may_be = place.archived in forks if place.archived else bool(forks - put_away(system, place))
-    if may_be and not _begins_anew(lines):
-        raise LogDamaged(
-            f"the log of session {place.key or place.name!r} has lost its header, which names what it shares with "
-            f"another session; it was not changed: {place.log}"
-        )
-
-
-def _begins_anew(lines: Lines) -> bool:
-    """Tell whether the beginning of a log is not a fork's: the numbers of that go on with those that it shares."""
-    if lines.read(0, len(_NO_FORK)) == _NO_FORK:
-        return True
-    first = next((piece.record for piece in lines.forward() if piece.record is not None), None)
-    return first is not None and first.n <= _SECOND
+    else:
+        return
+    source = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        target = system.open(goal, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        try:
+            lines = Lines(system, source, length)
+            for start in range(0, length, _BLOCK):
+                write_all(system, target, lines.read(start, min(start + _BLOCK, length)))
+            system.fsync(target)
+        finally:
+            system.close(target)
+    finally:
+        system.close(source)
 
 
 def unshare(system: System, goal: SessionPaths, uid: str) -> None:
@@ -87,16 +84,24 @@ def unshare(system: System, goal: SessionPaths, uid: str) -> None:
             blobs.release(system, link)
 
 
-def _copy(system: System, path: str, goal: str, length: int) -> None:
-    source = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        target = system.open(goal, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+def erase_rest(system: System, place: SessionPaths, *, upto: str) -> None:
+    """Remove a session's moved-out, quarantined, archived and trashed files, durably; its log comes after them.
+
+    Those of generations later than `upto` stay. Only with the lock of the key: it keeps others from beginning or
+    moving a generation meanwhile.
+    """
+    for folder in (f"{place.root}/{name}" for name in _FOLDERS):
         try:
-            lines = Lines(system, source, length)
-            for start in range(0, length, _BLOCK):
-                write_all(system, target, lines.read(start, min(start + _BLOCK, length)))
-            system.fsync(target)
-        finally:
-            system.close(target)
-    finally:
-        system.close(source)
+            files = system.listdir(folder)
+        except FileNotFoundError:
+            continue
+        for file in files:
+            name, _, rest = file.partition(".")
+            path = f"{folder}/{file}"
+            if name == place.name and path != place.log and rest.partition(".")[0] <= upto:
+                (blobs.release if folder == place.blobs else unlink_if_there)(system, path)
+        if folder == place.blobs:
+            for path in list(blobs.unused(system, place.root)):
+                unlink_if_there(system, path)
+        # Also with nothing left to remove: the process that removed it may have been killed before settling it.
+        settle_names(system, folder)

@@ -1,8 +1,7 @@
-"""The lock of a key: held to begin, move or end a generation, also where the key has no log.
+"""Two locks of a session that do not lock its log: that of its key, and that of its turn.
 
-All keys of a store share one empty file, `keys.lock`, in which each key locks one byte, chosen by its name: no file
-is created or removed per key, and the lock of a killed process is free at once. It is taken before the lock of a log,
-never while one is held. Who only appends to a session does not take it.
+Of each kind, all sessions of a store share one empty file, `keys.lock` or `turns.lock`, in which each locks one byte,
+chosen by its name: no file is created or removed per session, and what a killed process held is free at once.
 """
 
 from __future__ import annotations
@@ -11,32 +10,41 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from threading import get_ident, local
+from threading import Lock, get_ident, local
 from typing import Self
+from zlib import crc32
 
 from nacre.errors import Refused, SessionBusy
 from nacre.storage.paths import SessionPaths
 from nacre.storage.system import System, ignore_failure, is_from_system
-from nacre.storage.turn_lock import byte_of
 
-_FILE = "keys.lock"
+_KEYS_FILE, _TURNS_FILE = "keys.lock", "turns.lock"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # By thread: what it holds, and how often. A thread that has a key may ask for it again.
 _mine = local()
-# All descriptors with a lock, for which key and thread; a forked child has them too and must close them.
+# All descriptors with the lock of a key, for which key and thread; a forked child has them too and must close them.
 _descriptors: dict[int, tuple[System, tuple[System, str, int], int]] = {}
 
 
+def byte_of(name: str) -> int:
+    """Which byte is a session's; two names share one so rarely that the second may wait for the first."""
+    encoded = name.encode()
+    return crc32(encoded) << 30 | crc32(encoded[::-1] + b"/") >> 2
+
+
 class KeyLock:
-    """The lock of one key, for one thread of one process."""
+    """The lock of one key, for one thread of one process: held to begin, move or end a generation, even without a log.
+
+    It is taken before the lock of a log, never while one is held. Who only appends to a session does not take it.
+    """
 
     __slots__ = ("_at", "_folder", "_key", "_path", "_system")
 
     def __init__(self, system: System, place: SessionPaths) -> None:
         self._system = system
         self._key = place.key or place.name
-        self._path = f"{place.root}/{_FILE}"
+        self._path = f"{place.root}/{_KEYS_FILE}"
         self._folder = f"{place.root}/sessions"
         self._at = byte_of(place.name)
 
@@ -158,13 +166,75 @@ def _held() -> dict[tuple[System, str, int], tuple[int, int]]:
     return held
 
 
+# A process loses its locks on a file when it closes any descriptor of it: there is one, and it stays open.
+_turns_guard = Lock()
+_open_files: dict[str, int] = {}
+_held_turns: set[tuple[str, int]] = set()
+
+
+class TurnLock:
+    """Advisory lock of the turn of a session, for one process and in it for one holder, which it names.
+
+    It does not block writes.
+    """
+
+    def __init__(self, system: System, place: SessionPaths) -> None:
+        self._system = system
+        self._key = place.key
+        self._path = f"{place.root}/{_TURNS_FILE}"
+        self._mine = (self._path, byte_of(place.name))
+        self._is_taken = False
+
+    def take(self) -> None:
+        """Take it; raises SessionBusy, with who has it, if that is another."""
+        with _turns_guard:
+            try:
+                holder = (
+                    os.getpid() if self._mine in _held_turns else self._system.claim(self._descriptor(), self._mine[1])
+                )
+            except OSError as error:
+                raise Refused(f"session {self._key!r} cannot be locked: {error}") from error
+            if holder:
+                where = "this process" if holder == os.getpid() else "another process"
+                raise SessionBusy(f"session {self._key!r} is in use by {where} ({holder})")
+            _held_turns.add(self._mine)
+            self._is_taken = True
+
+    def holder(self) -> int:
+        """The process that has it: 0 if there is none, -1 if it is unknown which. Nothing is taken and nothing made."""
+        with _turns_guard:
+            if self._mine in _held_turns:
+                return os.getpid()
+            try:
+                return self._system.claimant(self._descriptor(create=False), self._mine[1])
+            except FileNotFoundError:
+                return 0
+
+    def close(self) -> None:
+        """Let others take it."""
+        with _turns_guard:
+            if self._is_taken:
+                self._is_taken = False
+                _held_turns.discard(self._mine)
+                self._system.disclaim(self._descriptor(), self._mine[1])
+
+    def _descriptor(self, *, create: bool = True) -> int:
+        if self._path not in _open_files:
+            flags = os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+            _open_files[self._path] = self._system.open(self._path, flags, 0o600)
+        return _open_files[self._path]
+
+
 def _begin_in_child() -> None:
-    """After a fork, in the child: what is locked is the parent's."""
+    """After a fork, in the child: what is locked is the parent's, and a thread of the parent may hold the guard."""
+    global _turns_guard  # noqa: PLW0603 - it must be another
     for fd, (system, _, _) in list(_descriptors.items()):
         with ignore_failure():
             system.close(fd)
     _descriptors.clear()
     _held().clear()
+    _turns_guard = Lock()
+    _held_turns.clear()
 
 
 os.register_at_fork(after_in_child=_begin_in_child)

@@ -18,12 +18,12 @@ from nacre.errors import Conflict, SessionBusy, SessionNotFound, StoreError
 from nacre.messages import TrashedSession
 from nacre.records import View
 from nacre.storage import blobs
-from nacre.storage.file_names import key_of
-from nacre.storage.key_lock import KeyLock
-from nacre.storage.maintenance import describing, key_of_log, listed, size_of_file
-from nacre.storage.paths import SessionPaths, make_folder, settle_names, uids_in, unlink_if_there
+from nacre.storage.locks import KeyLock
+from nacre.storage.maintenance import key_of_log, listed, size_of_file
+from nacre.storage.paths import SessionPaths, key_of, make_folder, settle_names, uids_in, unlink_if_there
 from nacre.storage.plain_names import path_now
-from nacre.storage.reader import reading
+from nacre.storage.system import wrap_error
+from nacre.storage.view import reading
 
 if TYPE_CHECKING:
     from nacre.storage.file_store import FileStore
@@ -69,7 +69,7 @@ class Trash:
     def put(self, key: str, uid: str | None) -> None:
         """Move every generation of a session here, or one archived generation, durably."""
         place = SessionPaths.of(self._root, key)
-        with describing(f"session {key!r} was not moved to the trash, or not all of it"):
+        with wrap_error(StoreError, f"session {key!r} was not moved to the trash, or not all of it"):
             stamp = str(int(self._system.now() * 1_000_000))
             archived = uids_in(self._system, f"{self._root}/archive", place.name)
             if uid is None and self._files.status(key) == "active":
@@ -87,7 +87,7 @@ class Trash:
 
     def sessions(self, title_of: Callable[[View], str]) -> list[TrashedSession]:
         """What is here, the last removed first."""
-        with describing("the trash cannot be read"):
+        with wrap_error(StoreError, "the trash cannot be read"):
             files = sorted(listed(self._system, self._folder))
             groups: dict[str, list[_Log]] = {}
             for file in files:
@@ -99,7 +99,10 @@ class Trash:
     def restore(self, id: str) -> None:
         """Bring a session back to where it was; raises Conflict if its key has an active session by now."""
         logs = self._logs(id)
-        with describing(f"{id} was not restored from the trash, or not all of it"), KeyLock(self._system, logs[0].home):
+        with (
+            wrap_error(StoreError, f"{id} was not restored from the trash, or not all of it"),
+            KeyLock(self._system, logs[0].home),
+        ):
             for log in logs:
                 self._refuse_taken(log)
             for log in logs:
@@ -115,7 +118,7 @@ class Trash:
     def erase(self, id: str) -> bool:
         """Erase a session for good; another one of the same key stays, and False is returned if there is one."""
         logs = self._logs(id)
-        with describing(f"{id} was not erased, or not all of it"), KeyLock(self._system, logs[0].home):
+        with wrap_error(StoreError, f"{id} was not erased, or not all of it"), KeyLock(self._system, logs[0].home):
             for log in logs:
                 if not self._is_same(log.path, log.home.log):
                     # Otherwise it is back already, and only its name in the trash was left by a crash.
@@ -127,7 +130,7 @@ class Trash:
     # ---- what is here
 
     def _logs(self, id: str) -> list[_Log]:
-        with describing("the trash cannot be read"):
+        with wrap_error(StoreError, "the trash cannot be read"):
             logs = [
                 log for file in sorted(listed(self._system, self._folder)) if (log := self._parse(file)) is not None
             ]
