@@ -140,10 +140,10 @@ class StreamFilter:
         self._mode = "text"
         scan = parser.Scan(self._text, self._tools, final=False, native=self._is_native)
         scan.called, scan.has_said = self._called, bool(self._shown)
+        ends = (parser.Calls, parser.ThoughtEnd)
         for at, step in scan.steps(self._at):
             # What follows these can be shown only when the whole answer is there.
-            kinds = parser.Calls | parser.ThoughtEnd
-            is_end = isinstance(step, kinds | parser.Thinking if self._shown else kinds)
+            is_end = isinstance(step, ends) or (isinstance(step, parser.Thinking) and bool(self._shown))
             if self._is_native and is_end:
                 self._mode = "over"
                 return False
