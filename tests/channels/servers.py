@@ -23,7 +23,7 @@ import pytest
 from msgspec import Struct
 
 from nacre.channels.channel import Accept, Channel, InboundMessage
-from nacre.channels.reconnect import RetryPolicy
+from nacre.channels.channel_files import RetryPolicy
 
 SYNAPSE = "1.163.2"
 TELEGRAM = "4.2.1"

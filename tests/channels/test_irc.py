@@ -15,10 +15,9 @@ import anyio
 import pytest
 
 from nacre.channels.channel import Absent, Doubtful, Gone, InboundMessage
-from nacre.channels.channel_settings import parse_settings
+from nacre.channels.channel_files import RetryPolicy, parse_settings
 from nacre.channels.irc import Config, Pace
 from nacre.channels.irc_lines import Incoming, Line, fold, outgoing, parse, plain
-from nacre.channels.reconnect import RetryPolicy
 from nacre.errors import ChannelError, ConfigError
 from tests.channels.irc_peers import Person, bot, person, saying, to_nick, welcome
 from tests.channels.servers import PATIENT, Heard, Server, ended, ngircd, running

@@ -17,8 +17,8 @@ import httpx2
 import pytest
 
 from nacre.channels.channel import Gone, InboundMessage
+from nacre.channels.channel_files import RetryPolicy
 from nacre.channels.matrix import Config, Matrix
-from nacre.channels.reconnect import RetryPolicy
 from nacre.errors import ChannelError, ConfigError
 from tests.channels.servers import (
     HASTY,

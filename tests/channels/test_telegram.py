@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from nacre.channels.channel import Gone, InboundMessage, Later
-from nacre.channels.reconnect import RetryPolicy
+from nacre.channels.channel_files import RetryPolicy
 from nacre.channels.telegram import Config, Telegram, to_markdown_v2
 from nacre.errors import ChannelError, ConfigError
 from tests.channels.servers import HASTY, PATIENT, Heard, Reply, Request, Server, ended, running, scripted, telegram

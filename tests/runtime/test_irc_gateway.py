@@ -13,8 +13,8 @@ import pytest
 import nacre
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Context, Emit, Reply
+from nacre.channels.channel_files import RetryPolicy
 from nacre.channels.irc_lines import Line
-from nacre.channels.reconnect import RetryPolicy
 from nacre.messages import Message
 from nacre.runtime.gateway.access import Access
 from nacre.runtime.gateway.gateway import Gateway, Room

@@ -1,4 +1,4 @@
-"""The files of a channel: how far it has read, and messages that were received and not yet accepted."""
+"""What a channel needs of this machine: its settings and secrets, its files, and waits for a server that is away."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import json
 import logging
 import os
 from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import anyio
 import msgspec
+from msgspec import Struct
 
+from nacre.backoff import Backoff
 from nacre.channels.channel import InboundMessage
-from nacre.errors import describe_error
+from nacre.errors import ConfigError, describe_error
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +41,8 @@ class CursorFile:
             return found
         # It is kept for anyone who wants to see what it was; the channel begins as it did the first time.
         self._path.replace(self._path.with_name(f"{self._path.name}.unreadable"))
-        logger.warning(
-            "the saved position of a channel cannot be read; the file was renamed", extra={"file": str(self._path)}
-        )
+        what = "the saved position of a channel cannot be read; the file was renamed"
+        logger.warning(what, extra={"file": str(self._path)})
         return {}
 
     def write(self, value: dict[str, Any]) -> None:
@@ -93,10 +96,8 @@ class Spool:
             finally:
                 os.close(handle)
         except OSError as error:
-            logger.warning(
-                "waiting messages cannot be written to disk",
-                extra={"file": str(self._path), "reason": describe_error(error)},
-            )
+            fields = {"file": str(self._path), "reason": describe_error(error)}
+            logger.warning("waiting messages cannot be written to disk", extra=fields)
 
     async def first(self) -> InboundMessage:
         """The oldest; waits for one."""
@@ -114,3 +115,74 @@ class Spool:
 
     def __len__(self) -> int:
         return len(self._queue)
+
+
+T = TypeVar("T")
+
+
+def parse_settings(kind: type[T], table: Mapping[str, Any], *, section: str) -> T:
+    """The table as a value; raises ConfigError that names the section and the key."""
+    try:
+        return msgspec.convert(dict(table), kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"[{section}] cannot be used: {error}; see docs/channels.md for its settings") from error
+
+
+def read_secret(channel: str, kind: Literal["token", "password"], file: str, *, is_required: bool = True) -> str:
+    """A channel's secret: what the file of its settings holds, else what a variable of the environment does.
+
+    Raises ConfigError for a file that cannot be read, and for a secret that is required and nowhere.
+    """
+    section, key = f"channels.{channel}", f"{kind}_file"
+    variable = f"NACRE_{channel.replace('-', '_').upper()}_{kind.upper()}"
+    if not file:
+        found = os.environ.get(variable, "").strip()
+        if not found and is_required:
+            raise ConfigError(
+                f"[{section}] has no secret: set {section}.{key} to a file that contains it, or set {variable}"
+            )
+        return found
+    try:
+        text = Path(file).expanduser().read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(f"{section}.{key} names {file!r}, which cannot be read: {reason}") from None
+    if not text or not text.isprintable():
+        raise ConfigError(f"{section}.{key} names {file!r}, which must contain exactly one line")
+    return text
+
+
+def parse_address(text: str, *, section: str, key: str) -> str:
+    """The address of a server, without a slash at its end; raises ConfigError if it is none."""
+    try:
+        parts = urlsplit(text)
+        is_valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise ConfigError(f"{section}.{key} is an address such as https://example.org, not {text!r}")
+    return text.rstrip("/")
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True):
+    """Seconds to wait: after the first failure, at most, and with an answer for a server that is away: `outage`."""
+
+    first: float = 1.0
+    limit: float = 300.0
+    outage: float = 60.0
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+
+
+class Retries:
+    """Waits between attempts, which begin again with the first when one succeeds."""
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy = policy
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with the first wait again: an attempt succeeded."""
+        self._waits = Backoff(first=self._policy.first, longest=self._policy.limit).waits()
+
+    async def wait(self) -> None:
+        await self._policy.sleep(next(self._waits))

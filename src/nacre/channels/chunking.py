@@ -33,7 +33,7 @@ def utf16(text: str) -> int:
 
 
 def split(text: str, limit: int, *, size: Callable[[str], int] = len) -> list[str]:
-    """Pieces of at limit `limit`, cut between paragraphs, else lines, else words, else characters.
+    """Pieces of at most `limit`, cut between paragraphs, else lines, else words, else characters.
 
     What was at a cut (an empty line, a line end, a space) is in no piece; nor are pieces of nothing but white space.
     """
@@ -54,13 +54,20 @@ def split(text: str, limit: int, *, size: Callable[[str], int] = len) -> list[st
 def close_fences(pieces: list[str]) -> list[str]:
     """The pieces, each with the code that a cut left open closed, and opened again in the next.
 
-    It adds at limit FENCE_ROOM characters to a piece.
+    It adds at most FENCE_ROOM characters to a piece.
     """
     done, opening = [], ""
     for piece in pieces:
         whole = f"{opening}\n{piece}" if opening else piece
-        opening = _open_fence(whole)
-        done.append(f"{whole}\n{opening[: _width(opening)]}" if opening else whole)
+        # The line that opened the code in which the piece ends, and the mark that closes it.
+        opening = closing = ""
+        for found in _FENCE.finditer(whole):
+            mark, info = found[1], found[2].strip()
+            if not opening:
+                opening, closing = f"{mark[:8]}{info[:20]}", mark[:8]
+            elif not info and mark.startswith(closing):
+                opening = ""
+        done.append(f"{whole}\n{closing}" if opening else whole)
     return done
 
 
@@ -80,22 +87,6 @@ def _is_joined(text: str, at: int) -> bool:
     """Whether a cut would go through what people see as one character."""
     here = text[at : at + 1]
     return bool(here) and (unicodedata.combining(here) > 0 or here in _JOINERS or text[at - 1] == _JOINERS[0])
-
-
-def _open_fence(text: str) -> str:
-    """The line that opened the code in which a text ends; nothing if it does not end in code."""
-    opening = ""
-    for found in _FENCE.finditer(text):
-        mark, info = found[1], found[2].strip()
-        if not opening:
-            opening = f"{mark[:8]}{info[:20]}"
-        elif not info and mark.startswith(opening[: _width(opening)]):
-            opening = ""
-    return opening
-
-
-def _width(opening: str) -> int:
-    return len(opening) - len(opening.lstrip(opening[0]))
 
 
 # What may be in a name, so that @nacre is not found in @nacre2.

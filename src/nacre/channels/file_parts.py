@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import mimetypes
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,24 +42,20 @@ def file_part(name: str, data: bytes) -> dict[str, Any]:
 
 def mark_pasted(words: str, texts: Iterable[str]) -> dict[str, Any]:
     """Fields for a message's extra that say where its words are not the user's own; memory does not believe those."""
+    # Every place of each text: one may have been pasted twice, or have another inside it.
+    places = []
+    for text in dict.fromkeys(map(str.strip, texts)):
+        begin = words.find(text) if len(text.split()) >= _MIN_PASTED else -1
+        while begin >= 0:
+            places.append((begin, begin + len(text)))
+            begin = words.find(text, begin + len(text))
     found: list[list[int]] = []
-    for begin, end in sorted(_places(words, texts)):
+    for begin, end in sorted(places):
         if found and begin <= found[-1][1]:
             found[-1][1] = max(end, found[-1][1])
         else:
             found.append([begin, end])
     return {PASTED: found} if found else {}
-
-
-def _places(words: str, texts: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Every place of each text: one may have been pasted twice, or have another inside it."""
-    for text in dict.fromkeys(map(str.strip, texts)):
-        if len(text.split()) < _MIN_PASTED:
-            continue
-        begin = words.find(text)
-        while begin >= 0:
-            yield begin, begin + len(text)
-            begin = words.find(text, begin + len(text))
 
 
 def content(words: str, parts: list[dict[str, Any]]) -> str | list[Any]:
@@ -69,9 +65,6 @@ def content(words: str, parts: list[dict[str, Any]]) -> str | list[Any]:
 
 def _kind(name: str) -> str:
     return mimetypes.guess_type(name)[0] or ""
-
-
-# ---- Files attached to a message at a terminal
 
 
 def attach(path: str, folder: str = "") -> dict[str, Any]:

@@ -50,9 +50,13 @@ class Api:
     ) -> dict[str, Any]:
         """Send a request, and return the object of its answer; raises Lost, or Refusal."""
         limits = httpx2.Timeout(max_seconds, connect=_CONNECT)
-        client = self._open()
+        if self._client is None:
+            # A proxy is for the world outside, whatever the environment forgot to exclude.
+            self._client = httpx2.AsyncClient(headers={"user-agent": "nacre"}, trust_env=not _is_local(self._address))
+            # It logs every address that it requests, and Telegram wants the secret in there.
+            _client_logger.addFilter(self._redact)
         try:
-            async with client.stream(
+            async with self._client.stream(
                 method, self._address + path, json=body, params=query, headers=self.headers, timeout=limits
             ) as response:
                 content = bytearray()
@@ -72,14 +76,6 @@ class Api:
         _client_logger.removeFilter(self._redact)
         if client is not None:
             await client.aclose()
-
-    def _open(self) -> httpx2.AsyncClient:
-        if self._client is None:
-            # A proxy is for the world outside, whatever the environment forgot to exclude.
-            self._client = httpx2.AsyncClient(headers={"user-agent": "nacre"}, trust_env=not _is_local(self._address))
-            # It logs every address that it requests, and Telegram wants the secret in there.
-            _client_logger.addFilter(self._redact)
-        return self._client
 
     def _redact(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = self._without_secret(record.getMessage()), ()

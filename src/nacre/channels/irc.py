@@ -6,21 +6,20 @@ import itertools
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import anyio
 from anyio.abc import ByteStream
 
 from nacre.channels.channel import Absent, Accept, Doubtful, Doubts, Gone, InboundMessage, Lost, again
-from nacre.channels.channel_files import Spool
-from nacre.channels.channel_settings import read_secret
+from nacre.channels.channel_files import Retries, RetryPolicy, Spool, read_secret
 from nacre.channels.chunking import text_to
-from nacre.channels.irc_connection import REAL_NAME, Config, IrcConnection, Pace, is_from_program
+from nacre.channels.irc_connection import BOT_TAGS, REAL_NAME, Config, IrcConnection, Pace
 from nacre.channels.irc_lines import Line, People, plain
-from nacre.channels.reconnect import Retries, RetryPolicy
 from nacre.errors import ChannelError, ConfigError, NacreError, describe_error
 
 __all__ = ["Config", "Irc", "Pace"]
@@ -77,16 +76,7 @@ class Irc:
 
     async def run(self, accept: Accept) -> None:
         """Hear people until cancelled; raises ConfigError if the server will not have the bot as it is set up."""
-        failure: ConfigError | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._deliver, accept)
-            try:
-                await self._stay_connected()
-            except ConfigError as error:
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+        await _run_with(self._stay_connected(), lambda: self._deliver(accept))
 
     async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
         """Send an answer to the chat it belongs to; the server has it when this returns."""
@@ -104,11 +94,10 @@ class Irc:
             try:
                 await connection.say(text, target, head=head, mark=mark)
             except Lost as error:
-                raise Doubtful(
-                    f"{self._config.host} {error}; it is not known how much of the message was sent"
-                ) from error
+                reason = f"{error}; it is not known how much of the message was sent"
+                raise Doubtful(f"{self._config.host} {reason}") from error
             except Absent:
-                self._people.leave(connection.folded(target))
+                self._people.leave(connection.fold(target))
                 raise
 
     async def show_typing(self, to: InboundMessage) -> None:
@@ -138,7 +127,7 @@ class Irc:
         """
         if _is_channel(to.chat):
             return _check_name(to.chat)
-        person = self._people.who_said(to.sender, connection.folded(to.shown))
+        person = self._people.who_said(to.sender, connection.fold(to.shown))
         if person is None:
             return _check_name(to.shown or to.sender or to.chat)
         if not person.is_here:
@@ -158,7 +147,7 @@ class Irc:
         """
         if not _is_channel(to.chat):
             return "", ""
-        person = self._people.who_said(to.sender, connection.folded(to.shown))
+        person = self._people.who_said(to.sender, connection.fold(to.shown))
         name = person.nick if person is not None else to.shown
         row, _ = self._rows.pop((to.chat, to.sender), (0, 0.0))
         self._rows[to.chat, to.sender] = row + 1, time.monotonic()
@@ -181,10 +170,8 @@ class Irc:
             try:
                 await accept(message)
             except NacreError as error:
-                logger.warning(
-                    "a message cannot be accepted yet; retrying",
-                    extra={"channel": self.name, "reason": describe_error(error)},
-                )
+                fields = {"channel": self.name, "reason": describe_error(error)}
+                logger.warning("a message cannot be accepted yet; retrying", extra=fields)
                 await retries.wait()
                 continue
             self._spool.done()
@@ -198,7 +185,7 @@ class Irc:
         connection = self._connection
         if connection is None or not message.shown:
             return False
-        person = self._people.who_said(message.sender, connection.folded(message.shown))
+        person = self._people.who_said(message.sender, connection.fold(message.shown))
         if person is not None and person.is_program is not None:
             return person.is_program
         try:
@@ -210,18 +197,12 @@ class Irc:
             person.is_program = is_program
         return is_program
 
-    def _hear(self, connection: IrcConnection, line: Line) -> None:
-        if len(self._spool) >= _MAX_WAITING:
-            logger.warning("too many messages are waiting, and some were dropped", extra={"channel": self.name})
-        elif (message := self._parse(connection, line)) is not None:
-            self._spool.put(message)
-
     def _parse(self, connection: IrcConnection, line: Line) -> InboundMessage | None:
         """What a line says to the bot; None if it says nothing, or is not for it."""
         target, said = line.param(0), line.param(1)
         if not line.nick or connection.is_me(line.nick) or len(line.params) != 2:  # noqa: PLR2004 - to whom, and what
             return None
-        if is_from_program(line):
+        if not BOT_TAGS.isdisjoint(line.tags):
             return None
         if target[:1] in connection.kinds:
             nicks = (connection.nick, self._config.nick)
@@ -233,38 +214,36 @@ class Irc:
             text = "" if said.startswith("\x01") else plain(said)
         if not text or not (target[:1] in connection.kinds or connection.is_me(target)):
             return None
-        person = self._people.hear(connection.folded(line.nick), shown=line.nick, mask=line.mask)
+        person = self._people.hear(connection.fold(line.nick), shown=line.nick, mask=line.mask)
         if self._config.identify == "account":
             sender = line.tags.get("account", "")
         else:
             # Only the server knows which nicks are the same, and a reader of a list or a key cannot ask it.
-            same = (name for name in self._named if connection.folded(name) == person.name)
+            same = (name for name in self._named if connection.fold(name) == person.name)
             sender = next(same, person.name)
         if not sender:
             return None
-        self._people.remember(sender, connection.folded(line.nick), person)
-        chat = connection.folded(target) if target[:1] in connection.kinds else sender
+        self._people.remember(sender, connection.fold(line.nick), person)
+        chat = connection.fold(target) if target[:1] in connection.kinds else sender
         # A row of answers ends if somebody who asks again has paused before.
         _, since = self._rows.get((chat, sender), (0, 0.0))
         if time.monotonic() - since > _PAUSE:
             self._rows.pop((chat, sender), None)
+        # The server's name for a line, else one made of what is known: who, where, what and when.
+        id = plain(line.tags.get("msgid", ""))
+        if not id:
+            when = line.tags.get("time") or f"{time.time_ns()}.{next(self._numbers)}"
+            id = blake2b("\n".join((line.prefix, *line.params, when)).encode(), digest_size=16).hexdigest()
         return InboundMessage(
             channel=self.name,
             account=self.account,
             chat=chat,
             sender=sender,
-            id=self._id(line),
+            id=id,
             text=text,
             shown=line.nick,
             handle=person.handle if self._config.identify == "nick" else "",
         )
-
-    def _id(self, line: Line) -> str:
-        """The server's name for a line, else one made of what is known: who, where, what and when."""
-        if msgid := line.tags.get("msgid"):
-            return plain(msgid)
-        when = line.tags.get("time") or f"{time.time_ns()}.{next(self._numbers)}"
-        return blake2b("\n".join((line.prefix, *line.params, when)).encode(), digest_size=16).hexdigest()
 
     # ---- the connection
 
@@ -273,72 +252,70 @@ class Irc:
         while True:
             begun = time.monotonic()
             try:
-                async with self._open() as stream:
+                stream = await self._connect()
+                try:
                     await self._serve(stream)
+                finally:
+                    await anyio.aclose_forcefully(stream)
             except Lost as error:
-                logger.warning(
-                    "connection to the IRC server lost; reconnecting",
-                    extra={"host": self._config.host, "reason": describe_error(error)},
-                )
+                fields = {"host": self._config.host, "reason": describe_error(error)}
+                logger.warning("connection to the IRC server lost; reconnecting", extra=fields)
             if time.monotonic() - begun > _STEADY:
                 retries.reset()
             await retries.wait()
 
     async def _serve(self, stream: ByteStream) -> None:
+        def hear(line: Line) -> None:
+            if len(self._spool) >= _MAX_WAITING:
+                logger.warning("too many messages are waiting, and some were dropped", extra={"channel": self.name})
+            elif (message := self._parse(connection, line)) is not None:
+                self._spool.put(message)
+
         connection = IrcConnection(
-            stream,
-            self._config,
-            password=self._password,
-            pace=self._pace,
-            people=self._people,
-            hear=lambda line: self._hear(connection, line),
+            stream, self._config, password=self._password, pace=self._pace, people=self._people, hear=hear
         )
-        failure: Lost | ConfigError | None = None
+
+        async def offer() -> None:
+            # Messages go out over the connection once it is registered.
+            await connection.registered.wait()
+            self._connection = connection
+            self._change.set()
+            self._change = anyio.Event()
+            logger.info("connected to IRC", extra={"host": self._config.host})
+
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(connection.beat)
-                tasks.start_soon(self._offer, connection)
-                try:
-                    await connection.serve()
-                except (Lost, ConfigError) as error:
-                    failure = error
-                tasks.cancel_scope.cancel()
+            await _run_with(connection.serve(), connection.beat, offer)
         finally:
             self._connection = None
             self._people.lose_sight()
-        if failure is not None:
-            raise failure
 
-    async def _offer(self, connection: IrcConnection) -> None:
-        """Let messages go out over a connection once it is registered."""
-        await connection.registered.wait()
-        self._connection = connection
-        self._change.set()
-        self._change = anyio.Event()
-        logger.info("connected to IRC", extra={"host": self._config.host})
-
-    @asynccontextmanager
-    async def _open(self) -> AsyncIterator[ByteStream]:
-        config = self._config
+    async def _connect(self) -> ByteStream:
+        host, config = self._config.host, self._config
         port = config.port or (_TLS_PORT if config.tls else _PLAIN_PORT)
-        stream: ByteStream | None = None
         try:
             with anyio.move_on_after(_CONNECT_TIMEOUT):
-                if config.tls:
-                    context = ssl.create_default_context(cafile=config.ca_file or None)
-                    stream = await anyio.connect_tcp(
-                        config.host, port, ssl_context=context, tls_standard_compatible=False
-                    )
-                else:
-                    stream = await anyio.connect_tcp(config.host, port)
+                if not config.tls:
+                    return await anyio.connect_tcp(host, port)
+                context = ssl.create_default_context(cafile=config.ca_file or None)
+                return await anyio.connect_tcp(host, port, ssl_context=context, tls_standard_compatible=False)
         except OSError as error:
             raise Lost("cannot be reached", said=str(error)) from error
-        if stream is None:
-            raise Lost(f"cannot be reached within {_CONNECT_TIMEOUT:g} seconds")
+        raise Lost(f"cannot be reached within {_CONNECT_TIMEOUT:g} seconds")
+
+
+async def _run_with(main: Awaitable[None], *others: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run others as long as the main task runs; raises what that does, and not as a group."""
+    failure: Lost | ConfigError | None = None
+    async with anyio.create_task_group() as tasks:
+        for other in others:
+            tasks.start_soon(other)
         try:
-            yield stream
-        finally:
-            await anyio.aclose_forcefully(stream)
+            await main
+        except (Lost, ConfigError) as error:
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 def _check_name(target: str) -> str:

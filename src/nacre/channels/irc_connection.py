@@ -26,7 +26,8 @@ _CAPABILITIES = frozenset({"account-tag", "message-tags", "server-time"})
 _NOT_JOINED = frozenset({"403", "405", "471", "473", "474", "475", "476", "477"})
 _NOT_SENT = frozenset({"401", "403", "404"})
 _SASL_ERRORS = frozenset({"902", "904", "905", "906", "908"})
-_BOT_TAGS = frozenset({"bot", "draft/bot", "inspircd.org/bot"})
+BOT_TAGS = frozenset({"bot", "draft/bot", "inspircd.org/bot"})
+"""With one of these a server marks a message as one of a bot."""
 REAL_NAME = "AI agent (nacre)"
 """Shows everybody that this is a program, and other agents of ours that it is one of them."""
 _MAX_NICKS = 9
@@ -136,7 +137,7 @@ class IrcConnection:
 
         The first line begins with `head`, all others with `mark`.
         """
-        name = self.folded(target)
+        name = self.fold(target)
         async with self._alone_with(name):
             self._refused.pop(name, None)
             for line in outgoing(text, target, self.nick, head=head, mark=mark):
@@ -153,7 +154,7 @@ class IrcConnection:
 
     async def look_up(self, nick: str) -> Whois | None:
         """What the server reports of somebody; None if there is nobody, or it reports nothing. Raises Lost."""
-        name = self.folded(nick)
+        name = self.fold(nick)
         async with self._alone_with(name):
             self._whois.pop(name, None)
             await self._turn()
@@ -173,9 +174,9 @@ class IrcConnection:
                 self._turns.pop(name, None)
 
     def is_me(self, nick: str) -> bool:
-        return self.folded(nick) == self.folded(self.nick)
+        return self.fold(nick) == self.fold(self.nick)
 
-    def folded(self, name: str) -> str:
+    def fold(self, name: str) -> str:
         """A nick or a channel as the server compares it."""
         return fold(name, self.mapping)
 
@@ -187,9 +188,8 @@ class IrcConnection:
                 self._hear(line)
             case "PING":
                 await self._write(f"PONG :{line.param(-1)}")
-            case "PONG":
-                if (fence := self._fences.get(line.param(-1))) is not None:
-                    fence.set()
+            case "PONG" if line.param(-1) in self._fences:
+                self._fences[line.param(-1)].set()
             case "CAP":
                 await self._negotiate(line)
             case "AUTHENTICATE":
@@ -199,13 +199,20 @@ class IrcConnection:
             case "001":
                 self.nick = line.param(0)
             case "005":
-                self._learn(line.params[1:-1])
+                features = dict(word.split("=", 1) for word in line.params[1:-1] if "=" in word)
+                self.mapping = features.get("CASEMAPPING", self.mapping)
+                self.kinds = features.get("CHANTYPES", self.kinds)
+                self._bot_mode = features.get("BOT", self._bot_mode)
             case "376" | "422":
                 await self._enter()
             case "NICK" | "JOIN" | "PART" | "KICK" | "QUIT":
                 self._follow(line)
-            case "311" | "335":
-                self._learn_of(line)
+            case "311":
+                # What is reported of somebody: user, host and real name, and then perhaps that it is a bot.
+                mask = f"{line.param(2)}@{line.param(3)}"
+                self._whois[self.fold(line.param(1))] = Whois(mask=mask, real_name=line.param(-1))
+            case "335" if (name := self.fold(line.param(1))) in self._whois:
+                self._whois[name] = replace(self._whois[name], is_bot=True)
             case "432" | "433" | "436" | "437":
                 await self._rename(line)
             case "ERROR":
@@ -221,8 +228,14 @@ class IrcConnection:
         match line.param(1).upper(), line.param(2):
             case "LS", more:
                 self._offered |= {word.partition("=")[0] for word in line.param(-1).split()}
-                if more != "*":
-                    await self._request_capabilities()
+                if more == "*":
+                    return
+                if self._config.login and "sasl" not in self._offered:
+                    raise ConfigError(
+                        f"{self._config.host} offers no SASL: remove channels.irc.login, or use another server"
+                    )
+                wanted = _CAPABILITIES & self._offered | ({"sasl"} if self._config.login else set())
+                await self._write(f"CAP REQ :{' '.join(sorted(wanted))}" if wanted else "CAP END")
             case "ACK", _:
                 self._taken |= set(line.param(-1).split())
                 await self._write("AUTHENTICATE PLAIN" if "sasl" in self._taken else "CAP END")
@@ -230,12 +243,6 @@ class IrcConnection:
                 await self._write("CAP END")
             case _:
                 pass
-
-    async def _request_capabilities(self) -> None:
-        if self._config.login and "sasl" not in self._offered:
-            raise ConfigError(f"{self._config.host} offers no SASL: remove channels.irc.login, or use another server")
-        wanted = _CAPABILITIES & self._offered | ({"sasl"} if self._config.login else set())
-        await self._write(f"CAP REQ :{' '.join(sorted(wanted))}" if wanted else "CAP END")
 
     async def _authenticate(self) -> None:
         login = self._config.login
@@ -255,33 +262,13 @@ class IrcConnection:
 
     async def _join(self) -> None:
         for channel in self._config.channels:
-            if self.folded(channel.split()[0]) not in self._joined:
+            if self.fold(channel.split()[0]) not in self._joined:
                 await self._write(f"JOIN {channel}")
 
     # ---- what the server says
 
-    def _learn(self, features: tuple[str, ...]) -> None:
-        for feature in features:
-            match feature.split("=", 1):
-                case ["CASEMAPPING", mapping]:
-                    self.mapping = mapping
-                case ["CHANTYPES", kinds]:
-                    self.kinds = kinds
-                case ["BOT", mode]:
-                    self._bot_mode = mode
-                case _:
-                    pass
-
-    def _learn_of(self, line: Line) -> None:
-        """What is reported of somebody: user, host and real name, and then perhaps that it is a bot."""
-        name, known = self.folded(line.param(1)), self._whois.get(self.folded(line.param(1)))
-        if line.command == "311":
-            self._whois[name] = Whois(mask=f"{line.param(2)}@{line.param(3)}", real_name=line.param(-1))
-        elif known is not None:
-            self._whois[name] = replace(known, is_bot=True)
-
     def _follow(self, line: Line) -> None:
-        channel, nick = self.folded(line.param(0)), self.folded(line.nick)
+        channel, nick = self.fold(line.param(0)), self.fold(line.nick)
         match line.command:
             case "KICK" if self.is_me(line.param(1)):
                 self._joined.discard(channel)
@@ -295,12 +282,12 @@ class IrcConnection:
                 self._joined.discard(channel)
                 self._people.lose_sight()
             case "NICK":
-                self._people.rename(nick, self.folded(line.param(0)), shown=line.param(0))
+                self._people.rename(nick, self.fold(line.param(0)), shown=line.param(0))
             case "PART" | "QUIT":
                 # Who parted may still be on the server, but we no longer learn under which nick.
                 self._people.leave(nick)
             case "KICK":
-                self._people.leave(self.folded(line.param(1)))
+                self._people.leave(self.fold(line.param(1)))
             case _:
                 pass
 
@@ -323,7 +310,7 @@ class IrcConnection:
         if line.command == "464" or line.command in _SASL_ERRORS:
             raise ConfigError(f"{self._config.host} refuses the password: see channels.irc.password_file")
         if line.command in _NOT_SENT:
-            self._refused[self.folded(line.param(1))] = plain(line.param(-1))[:200]
+            self._refused[self.fold(line.param(1))] = plain(line.param(-1))[:200]
         if line.command in _NOT_JOINED:
             logger.warning("an IRC channel cannot be joined", extra={"chat": plain(line.param(1))})
 
@@ -353,11 +340,6 @@ class IrcConnection:
             del self._fences[token]
         if self._over or not fence.is_set():
             raise Lost("did not confirm that it received the message")
-
-
-def is_from_program(line: Line) -> bool:
-    """Whether the server marks a message as one of a bot."""
-    return not _BOT_TAGS.isdisjoint(line.tags)
 
 
 def _numbered(nick: str, number: int) -> str:

@@ -71,7 +71,9 @@ def parse(raw: bytes) -> Line | None:
     if not command:
         return None
     params += [trailing] if mark else []
-    return Line(command=command.upper(), params=tuple(params), prefix=prefix, tags=_tags(tags))
+    pairs = (tag.partition("=") for tag in tags.split(";") if tag)
+    values = {key: re.sub(r"\\(.?)", lambda found: _ESCAPES.get(found[1], found[1]), value) for key, _, value in pairs}
+    return Line(command=command.upper(), params=tuple(params), prefix=prefix, tags=values)
 
 
 def plain(text: str) -> str:
@@ -106,11 +108,6 @@ def _leading(text: str, mark: str) -> tuple[str, str]:
         return "", text
     word, _, rest = text[1:].partition(" ")
     return word, rest.lstrip(" ")
-
-
-def _tags(text: str) -> dict[str, str]:
-    pairs = (tag.partition("=") for tag in text.split(";") if tag)
-    return {key: re.sub(r"\\(.?)", lambda found: _ESCAPES.get(found[1], found[1]), value) for key, _, value in pairs}
 
 
 _MAX_PEOPLE = 1000

@@ -15,12 +15,10 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from nacre.channels.channel import Accept, Gone, InboundMessage, Lost
-from nacre.channels.channel_files import CursorFile
-from nacre.channels.channel_settings import parse_address, read_secret
+from nacre.channels.channel_files import CursorFile, Retries, RetryPolicy, parse_address, read_secret
 from nacre.channels.chunking import split, utf8
 from nacre.channels.http_client import Api, Refusal
-from nacre.channels.matrix_events import Event, Room, answer, batch, events, parse_message, since_invited
-from nacre.channels.reconnect import Retries, RetryPolicy
+from nacre.channels.matrix_events import Event, answer, batch, events, parse_message, since_invited
 from nacre.errors import ChannelError, ConfigError, NacreError, describe_error
 
 logger = logging.getLogger(__name__)
@@ -103,10 +101,8 @@ class Matrix:
                 if refusal.status == _UNAUTHORIZED:
                     # It logs in again.
                     self._token = ""
-                logger.warning(
-                    "the Matrix server rejected a request; retrying",
-                    extra={"reason": describe_error(refusal)},
-                )
+                reason = describe_error(refusal)
+                logger.warning("the Matrix server rejected a request; retrying", extra={"reason": reason})
             except ConfigError:
                 raise
             except (Lost, NacreError, OSError) as error:
@@ -151,18 +147,17 @@ class Matrix:
         except Refusal as refusal:
             if refusal.status == _TOO_MANY:
                 raise
-            raise ConfigError(
-                f"{self._config.homeserver} rejects the login of {self._config.user!r}: {refusal}"
-            ) from None
+            reason = f"rejects the login of {self._config.user!r}: {refusal}"
+            raise ConfigError(f"{self._config.homeserver} {reason}") from None
         self._token = self._api.secret = str(found.get("access_token") or "")
 
     # ---- in
 
     async def _follow(self, accept: Accept, retries: Retries) -> None:
         # All that is requested of the server: what is said, and who comes and goes.
-        room = {"account_data": _NONE, "ephemeral": _NONE, "state": _NONE}
-        room["timeline"] = {"types": _TYPES, "limit": self._page}
-        shape = json.dumps({"presence": _NONE, "account_data": _NONE, "room": room})
+        timeline = {"types": _TYPES, "limit": self._page}
+        of_room = {"account_data": _NONE, "ephemeral": _NONE, "state": _NONE, "timeline": timeline}
+        shape = json.dumps({"presence": _NONE, "account_data": _NONE, "room": of_room})
         saved = self._cursor.read()
         if saved.get("user") != self._me:
             saved = {"told": saved.get("told")}
@@ -174,27 +169,22 @@ class Matrix:
             query = {"filter": shape, "timeout": str(int(_POLL * 1000) if since else 0)}
             query |= {"since": since} if since else {}
             found = batch(await self._ask("GET", "/sync", query=query, max_seconds=2 * _POLL))
-            heard = await self._receive(found.rooms, since, accept)
+            rooms = found.rooms if since else {}
+            for name, room in rooms.items():
+                new = since_invited(room.events, self._me)
+                if new is None:
+                    gap = await self._read_gap(name, room.before, since) if room.limited else []
+                    new = [*gap, *room.events]
+                await self._hear(name, new, accept)
             invitations = found.invitations(self._me)
             if not since:
                 # Before any room is joined: what is said there from then on comes after this position.
                 await self._save(found.next, dict(invitations))
             await self._join_rooms(invitations)
             since = found.next
-            if heard or invitations:
+            if invitations or any(room.events for room in rooms.values()):
                 await self._save(since)
             retries.reset()
-
-    async def _receive(self, rooms: Mapping[str, Room], since: str, accept: Accept) -> bool:
-        """Accept what was said in every room; whether anything was there at all."""
-        if not since:
-            return False
-        for name, room in rooms.items():
-            found = since_invited(room.events, self._me)
-            if found is None:
-                found = [*await self._read_gap(name, room.before, since), *room.events] if room.limited else room.events
-            await self._hear(name, found, accept)
-        return any(room.events for room in rooms.values())
 
     async def _hear(self, room: str, found: list[Event], accept: Accept) -> None:
         if any(event.type == "m.room.member" for event in found):
@@ -208,17 +198,9 @@ class Matrix:
             message = parse_message(event, self._me)
             if message is None or (not message.to_me and await self._is_crowded(room)):
                 continue
-            inbound = InboundMessage(
-                channel=self.name,
-                account=self._me,
-                chat=room,
-                thread=message.thread,
-                sender=event.sender,
-                id=event.id,
-                text=message.text,
-                shown=event.sender,
-            )
-            await accept(inbound)
+            sender = event.sender
+            who = {"channel": self.name, "account": self._me, "chat": room, "sender": sender, "shown": sender}
+            await accept(InboundMessage(**who, thread=message.thread, id=event.id, text=message.text))
 
     async def _read_gap(self, room: str, before: str, since: str) -> list[Event]:
         """What was said between the last answer and the part of a room that the server shows at once."""
@@ -282,10 +264,8 @@ class Matrix:
         try:
             await self._put(room, f"encrypted-{id}", answer(_UNREADABLE, None))
         except ChannelError as error:
-            logger.warning(
-                "the notice about an encrypted Matrix room could not be sent",
-                extra={"chat": room, "reason": describe_error(error)},
-            )
+            fields = {"chat": room, "reason": describe_error(error)}
+            logger.warning("the notice about an encrypted Matrix room could not be sent", extra=fields)
         self._notified.add(room)
 
     async def _put(self, room: str, id: str, content: dict[str, Any]) -> None:
@@ -310,9 +290,8 @@ class Matrix:
                 else:
                     return
                 await retries.wait()
-        raise ChannelError(
-            f"{self._config.homeserver} {reason or 'does not answer'}; it is not known whether it was sent"
-        )
+        reason = f"{reason or 'does not answer'}; it is not known whether it was sent"
+        raise ChannelError(f"{self._config.homeserver} {reason}")
 
     async def _set_typing(self, room: str, *, typing: bool) -> None:
         body = {"typing": True, "timeout": _TYPING_MILLISECONDS} if typing else {"typing": False}

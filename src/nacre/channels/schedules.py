@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -16,9 +18,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from nacre.channels.channel import Accept, Gone, InboundMessage
-from nacre.channels.channel_files import CursorFile
-from nacre.channels.channel_settings import parse_settings
-from nacre.channels.reconnect import Retries, RetryPolicy
+from nacre.channels.channel_files import CursorFile, Retries, RetryPolicy, parse_settings
 from nacre.errors import ConfigError, NacreError, describe_error
 
 logger = logging.getLogger(__name__)
@@ -88,8 +88,13 @@ class Schedule:
         retries = Retries(self._retry)
         # One whose times were changed begins again.
         saved = self._cursor.read()
-        moments = {name: _parse_last(saved.get(name), _when(config)) for name, config in self._configs.items()}
-        self._last = {name: moment for name, moment in moments.items() if moment is not None}
+        self._last = {}
+        for name, config in self._configs.items():
+            found = saved.get(name)
+            if isinstance(found, dict) and found.get("when") == _when(config):
+                with suppress(ValueError):
+                    moment = datetime.fromisoformat(str(found.get("last")))
+                    self._last |= {name: moment} if moment.tzinfo is not None else {}
         while True:
             try:
                 await self._fire(accept)
@@ -163,16 +168,6 @@ def _target(name: str, key: str) -> InboundMessage:
 
 def _when(config: Config) -> str:
     return f"{config.every}{config.cron} {config.zone}".strip()
-
-
-def _parse_last(found: Any, when: str) -> datetime | None:
-    if not isinstance(found, dict) or found.get("when") != when:
-        return None
-    try:
-        moment = datetime.fromisoformat(str(found.get("last")))
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else None
 
 
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()  # noqa: SIM905 - a list of quotes says less
@@ -251,25 +246,19 @@ class Cron(Struct, frozen=True):
         is_day = monthly or weekly if self.either_day else monthly and weekly
         if day.month not in self.months or not is_day:
             return []
-        found = {
-            moment
-            for hour in self.hours
-            for minute in self.minutes
-            for moment in self._moments(datetime.combine(day, time(hour, minute)))
-        }
+        found: set[datetime] = set()
+        for hour, minute in product(self.hours, self.minutes):
+            wall = datetime.combine(day, time(hour, minute))
+            if self._local(self._moment(wall, 0)) == wall:
+                found.add(self._moment(wall, 0))
+                if self.every_hour:
+                    found.add(self._moment(wall, 1))
+            elif not self.every_hour:
+                # The clock on the wall was put forward over this time: it fires then.
+                while self._local(self._moment(wall, 0)) != wall:
+                    wall += _MINUTE
+                found.add(self._moment(wall, 0))
         return sorted(found)
-
-    def _moments(self, wall: datetime) -> Iterator[datetime]:
-        """When a clock on the wall shows a time, or has just been put forward over it."""
-        first = self._moment(wall, 0)
-        if self._local(first) == wall:
-            yield first
-            if self.every_hour:
-                yield self._moment(wall, 1)
-        elif not self.every_hour:
-            while self._local(self._moment(wall, 0)) != wall:
-                wall += _MINUTE
-            yield self._moment(wall, 0)
 
     def _moment(self, wall: datetime, fold: int) -> datetime:
         # Without a zone, it is the system's.
@@ -314,28 +303,27 @@ def cron(text: str, *, zone: tzinfo | None = None) -> Cron:
     return made
 
 
-def _field(text: str, first: int, last: int, what: str, *, names: list[str] | None = None) -> frozenset[int]:
-    return frozenset(value for part in text.split(",") for value in _part(part, first, last, what, names or []))
+def _field(text: str, lowest: int, highest: int, what: str, *, names: Sequence[str] = ()) -> frozenset[int]:
+    """What `*`, `5`, `mon`, `1-5`, or one of them with `/2` after it, means; and several, with commas between."""
 
+    def number(word: str) -> int:
+        if word in names:
+            # Months are counted from one, days of the week from zero.
+            return names.index(word) + lowest
+        if not word.isascii() or not word.isdecimal():
+            raise ConfigError(f"{word!r} is not a valid {what} of a cron schedule")
+        return int(word)
 
-def _part(text: str, lowest: int, highest: int, what: str, names: list[str]) -> range:
-    """What `*`, `5`, `mon`, `1-5`, or one of them with `/2` after it, means."""
-    found = re.fullmatch(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?", text)
-    if found is None:
-        raise ConfigError(f"{text!r} is not a valid {what} of a cron schedule")
-    star, first, last, step = found.groups()
-    start = lowest if star else _number(first, what, names, lowest)
-    # `5/15` goes on to the end, as `5-59/15` does.
-    end = highest if star or (last is None and step) else _number(last or first, what, names, lowest)
-    if not lowest <= start <= end <= highest or step == "0" or (step and int(step) > highest):
-        raise ConfigError(f"{text!r} is not a valid {what} of a cron schedule: the range is {lowest} to {highest}")
-    return range(start, end + 1, int(step or 1))
-
-
-def _number(text: str, what: str, names: list[str], lowest: int) -> int:
-    if text in names:
-        # Months are counted from one, days of the week from zero.
-        return names.index(text) + lowest
-    if not text.isascii() or not text.isdecimal():
-        raise ConfigError(f"{text!r} is not a valid {what} of a cron schedule")
-    return int(text)
+    values: set[int] = set()
+    for part in text.split(","):
+        found = re.fullmatch(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?", part)
+        if found is None:
+            raise ConfigError(f"{part!r} is not a valid {what} of a cron schedule")
+        star, first, last, step = found.groups()
+        start = lowest if star else number(first)
+        # `5/15` goes on to the end, as `5-59/15` does.
+        end = highest if star or (last is None and step) else number(last or first)
+        if not lowest <= start <= end <= highest or step == "0" or (step and int(step) > highest):
+            raise ConfigError(f"{part!r} is not a valid {what} of a cron schedule: the range is {lowest} to {highest}")
+        values.update(range(start, end + 1, int(step or 1)))
+    return frozenset(values)

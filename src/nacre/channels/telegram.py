@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Never
+from typing import Any
 
 import anyio
 import msgspec
@@ -16,11 +16,9 @@ from anyio.to_thread import run_sync
 from msgspec import Struct, field
 
 from nacre.channels.channel import Accept, Doubtful, Doubts, Gone, InboundMessage, Later, Lost, Unsent, again
-from nacre.channels.channel_files import CursorFile
-from nacre.channels.channel_settings import parse_address, read_secret
+from nacre.channels.channel_files import CursorFile, Retries, RetryPolicy, parse_address, read_secret
 from nacre.channels.chunking import FENCE_ROOM, clean, close_fences, split, text_to, utf16
 from nacre.channels.http_client import Api, Refusal
-from nacre.channels.reconnect import Retries, RetryPolicy
 from nacre.errors import ChannelError, ConfigError, NacreError, describe_error
 
 logger = logging.getLogger(__name__)
@@ -120,7 +118,11 @@ class Telegram:
     # ---- in
 
     async def _follow(self, accept: Accept, retries: Retries) -> None:
-        offset, heard = self._read_cursor()
+        # How far was read, and when; nothing if the file is another bot's.
+        saved = self._cursor.read()
+        offset, heard = saved.get("offset"), saved.get("heard")
+        if saved.get("bot") != self._bot.id or not isinstance(offset, int) or not isinstance(heard, int | float):
+            offset, heard = 0, self._clock()
         while True:
             asked = time.monotonic()
             if self._clock() - heard > _STALE:
@@ -128,7 +130,8 @@ class Telegram:
             body = {"offset": offset, "timeout": _POLL, "limit": 100, "allowed_updates": ["message"]}
             found = updates(await self._ask("getUpdates", body, max_seconds=_POLL + 20))
             for update in found:
-                await self._take(update, accept)
+                if (message := self._inbound(update.message)) is not None:
+                    await accept(message)
                 offset = max(offset, update.update_id + 1)
             if found:
                 heard = self._clock()
@@ -138,19 +141,11 @@ class Telegram:
                 await self._retry.sleep(min(self._retry.first, _SOON))
             retries.reset()
 
-    def _read_cursor(self) -> tuple[int, float]:
-        """How far was read, and when; nothing if the file is another bot's."""
-        saved = self._cursor.read()
-        offset, heard = saved.get("offset"), saved.get("heard")
-        known = saved.get("bot") == self._bot.id and isinstance(offset, int) and isinstance(heard, int | float)
-        return (offset, heard) if known else (0, self._clock())  # type: ignore[return-value] # it was just seen
-
-    async def _take(self, update: Update, accept: Accept) -> None:
-        message = update.message
+    def _inbound(self, message: Message | None) -> InboundMessage | None:
         text = "" if message is None else text_of(message, self._bot)
         if message is None or message.sender is None or not text:
-            return
-        inbound = InboundMessage(
+            return None
+        return InboundMessage(
             channel=self.name,
             account=str(self._bot.id),
             chat=str(message.chat.id),
@@ -161,7 +156,6 @@ class Telegram:
             shown=message.sender.display_name,
             handle=message.sender.username,
         )
-        await accept(inbound)
 
     # ---- out
 
@@ -197,21 +191,18 @@ class Telegram:
             except Lost as error:
                 raise Doubtful(f"{self._config.address} {error}; it is not known whether it was sent") from error
             except Refusal as refusal:
-                self._raise_for(refusal)
+                if refusal.status in _UNKNOWN:
+                    # The chat is there as it was, and the owner of the bot has a new token soon.
+                    reason = "rejects the bot's token, and nothing was sent"
+                    raise ChannelError(f"{self._config.address} {reason}") from None
+                if refusal.status != _TOO_MANY:
+                    raise Gone(f"Telegram does not accept messages for this chat: it {refusal}") from refusal
+                # It counts messages per chat: other chats need not wait.
+                wait = _retry_after(refusal)
+                raise Later(f"Telegram asks to wait {wait:.0f} seconds, and nothing was sent", wait=wait) from refusal
             else:
                 return
             await retries.wait()
-
-    def _raise_for(self, refusal: Refusal) -> Never:
-        """What a refusal means for an answer: Later, or Gone if waiting is of no use."""
-        if refusal.status in _UNKNOWN:
-            # The chat is there as it was, and the owner of the bot has a new token soon.
-            raise ChannelError(f"{self._config.address} rejects the bot's token, and nothing was sent") from None
-        if refusal.status != _TOO_MANY:
-            raise Gone(f"Telegram does not accept messages for this chat: it {refusal}") from refusal
-        # It counts messages per chat: other chats need not wait.
-        wait = _retry_after(refusal)
-        raise Later(f"Telegram asks to wait {wait:.0f} seconds, and nothing was sent", wait=wait) from refusal
 
     async def _ask(self, method: str, body: Mapping[str, Any], *, max_seconds: float = 30.0) -> Any:
         found = await self._api.call("POST", f"/{method}", body=body, max_seconds=max_seconds)

@@ -16,7 +16,7 @@ import nacre
 from nacre.agent.actor import Agent
 from nacre.agent.kernel import Kernel
 from nacre.channels.channel import Channel, InboundMessage
-from nacre.channels.channel_settings import parse_settings
+from nacre.channels.channel_files import parse_settings
 from nacre.config import Settings, is_name
 from nacre.errors import (
     ConfigError,
