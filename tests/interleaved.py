@@ -8,7 +8,7 @@ from typing import Any, cast
 import nacre
 from nacre.storage.system import System
 from nacre.testing import Disk
-from nacre.testing.faults import WouldBlockForever
+from nacre.testing.disk import WouldBlockForever
 from tests.simulated import store
 
 _NO_CALLS = ("now", "random")

@@ -19,7 +19,7 @@ from nacre.history.session_state import RULES
 from nacre.messages import Hit, Page
 from nacre.storage.file_store import Durability, FileStore
 from nacre.testing import Disk, Fault, Killed, images
-from nacre.testing.faults import Mode
+from nacre.testing.disk import Mode
 from tests.paths import log_of
 from tests.simulated import ROOT, opened
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from nacre.testing import Fault
-from nacre.testing.faults import Mode
+from nacre.testing.disk import Mode
 from tests.crash import simulation
 
 CHUNKS = 8

@@ -10,7 +10,7 @@ import pytest
 
 from nacre.legacy import merge, migration
 from nacre.testing import Fault
-from nacre.testing.faults import Mode
+from nacre.testing.disk import Mode
 from tests.legacy import earlier
 
 CHUNKS = 4

@@ -20,7 +20,7 @@ from nacre.storage.file_store import FileStore
 from nacre.storage.paths import SessionPaths, new_uid
 from nacre.storage.system import System
 from nacre.testing import Disk, Fault
-from nacre.testing.faults import Killed
+from nacre.testing.disk import Killed
 from tests.damage.lines import conversation
 from tests.interleaved import interrupted
 from tests.paths import log_of

@@ -9,8 +9,8 @@ import pytest
 
 import nacre
 from nacre.testing import Disk, Fault
-from nacre.testing.faults import Killed
-from nacre.testing.inodes import Snapshot
+from nacre.testing.disk import Killed
+from nacre.testing.tree import Snapshot
 from tests.interleaved import Rival, interrupted
 from tests.simulated import ROOT, opened, say
 

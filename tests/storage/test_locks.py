@@ -16,7 +16,7 @@ from nacre.storage.locks import KeyLock
 from nacre.storage.paths import SessionPaths
 from nacre.storage.system import System
 from nacre.testing import Disk, Fault
-from nacre.testing.faults import Killed
+from nacre.testing.disk import Killed
 from tests.simulated import ROOT, opened, said, say
 
 PLACE = SessionPaths.of(ROOT, "k")

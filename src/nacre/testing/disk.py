@@ -3,17 +3,90 @@
 from __future__ import annotations
 
 import errno
+import errno as codes
 import os
 import stat
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 from nacre.storage.system import System
-from nacre.testing.faults import Fault, Faults, Killed, WouldBlockForever
-from nacre.testing.inodes import Cut, Directory, Snapshot, Write
-from nacre.testing.tree import Move, Tree, failure
+from nacre.testing.tree import Cut, Directory, Move, Snapshot, Tree, Write, failure
 
 Hook: TypeAlias = Callable[[str, tuple[Any, ...]], None]
+
+
+Mode: TypeAlias = Literal["error", "short", "kill", "lie"]
+
+
+class Killed(BaseException):
+    """The simulated process got SIGKILL: no handler of its own may catch this."""
+
+
+class WouldBlockForever(AssertionError):
+    """A lock was waited for that no one can ever release: the simulation has one thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """From the `nth` call of this name on, `count` calls fail (None: all of them).
+
+    `"*"` stands for every call that changes or syncs. The modes:
+    `error` raises `errno`, and a sync then drops what it should have written;
+    `short` does half of a write or a read, and with ENOSPC refuses the write after it;
+    `kill` kills the process before the call, or after half of a write;
+    `lie` lets a sync return without syncing.
+    A mode that means nothing for a call leaves that call alone.
+    """
+
+    call: str
+    nth: int = 1
+    errno: int = codes.EIO
+    count: int | None = 1
+    mode: Mode = "error"
+
+    def names(self, call: str, *, ticks: bool) -> bool:
+        """Whether this fault is about that call."""
+        return self.call == call or (ticks and self.call == "*")
+
+    def strikes(self, seen: int) -> bool:
+        """Whether the call that is number `seen` of its name fails."""
+        return seen >= self.nth and (self.count is None or seen < self.nth + self.count)
+
+    def once_full(self) -> Fault:
+        """What is left of this fault when a short write has used up the last free space."""
+        count = None if self.count is None else max(1, self.count - 1)
+        return replace(self, call="write", nth=1, count=count, mode="error")
+
+
+class Faults:
+    """The failures planned for one disk, each with its own count of the calls it has seen."""
+
+    __slots__ = ("_planned",)
+
+    def __init__(self) -> None:
+        self._planned: list[tuple[Fault, int]] = []
+
+    def plan(self, fault: Fault) -> None:
+        """Add a failure; its calls are counted from now on."""
+        self._planned.append((fault, 0))
+
+    def clear(self) -> None:
+        """Drop every planned failure."""
+        self._planned.clear()
+
+    def meet(self, call: str, *, ticks: bool) -> Fault | None:
+        """Count this call, and give the first failure that strikes it."""
+        struck: Fault | None = None
+        for index, (fault, seen) in enumerate(self._planned):
+            if not fault.names(call, ticks=ticks):
+                continue
+            self._planned[index] = (fault, seen + 1)
+            if struck is None and fault.strikes(seen + 1):
+                struck = fault
+                if call == "write" and fault.mode == "short" and fault.errno == codes.ENOSPC:
+                    self._planned[index] = (fault.once_full(), 0)
+        return struck
 
 
 class Disk:
@@ -117,7 +190,16 @@ class Process(System):
             self._obey(self._tick("open", path, flags, mode), path)
         else:
             self._obey(self._meet("open"), path)
-        inode = self._opened(path, flags, mode)
+        inode = self._tree.find(path)
+        if inode is None:
+            inode = self._tree.create(path, stat.S_IFREG | mode) if flags & os.O_CREAT else self._tree.get(path)
+        elif flags & os.O_CREAT and flags & os.O_EXCL:
+            raise failure(errno.EEXIST, path)
+        elif isinstance(self._tree.inodes[inode], Directory):
+            if flags & (os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_RDWR):
+                raise failure(errno.EISDIR, path)
+        elif flags & os.O_DIRECTORY:
+            raise failure(errno.ENOTDIR, path)
         if flags & os.O_TRUNC:
             self._tree.edit(inode, Cut(0))
         fd = self._next
@@ -133,19 +215,6 @@ class Process(System):
         self._release(description)
         del self._open[fd]
         self._obey(self._meet("close"), description.path)
-
-    def _opened(self, path: str, flags: int, mode: int) -> int:
-        inode = self._tree.find(path)
-        if inode is None:
-            return self._tree.create(path, stat.S_IFREG | mode) if flags & os.O_CREAT else self._tree.get(path)
-        if flags & os.O_CREAT and flags & os.O_EXCL:
-            raise failure(errno.EEXIST, path)
-        if isinstance(self._tree.inodes[inode], Directory):
-            if flags & (os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_RDWR):
-                raise failure(errno.EISDIR, path)
-        elif flags & os.O_DIRECTORY:
-            raise failure(errno.ENOTDIR, path)
-        return inode
 
     def _at(self, fd: int) -> _Description:
         self._live()
@@ -175,16 +244,13 @@ class Process(System):
         if fault is not None and fault.mode in {"short", "kill"}:
             data = data[: _half(data)]
         if fault is None or fault.mode != "error":
-            self._put(description, data)
+            file = self._tree.file(description.inode, description.path)
+            offset = len(file.live) if description.flags & os.O_APPEND else description.position
+            if data:
+                self._tree.edit(description.inode, Write(offset, data))
+            description.position = offset + len(data)
         self._obey(fault, description.path)
         return len(data)
-
-    def _put(self, description: _Description, data: bytes) -> None:
-        file = self._tree.file(description.inode, description.path)
-        offset = len(file.live) if description.flags & os.O_APPEND else description.position
-        if data:
-            self._tree.edit(description.inode, Write(offset, data))
-        description.position = offset + len(data)
 
     def ftruncate(self, fd: int, size: int) -> None:
         """Set a file's size in the page cache."""
@@ -278,7 +344,7 @@ class Process(System):
         return -1 if self._disk.claims.get((self._at(fd).inode, at), self) is not self else 0
 
     def disclaim(self, fd: int, at: int) -> None:
-        """Let go of a byte, if it is this process's."""
+        """Release a byte, if it is this process's."""
         place = (self._at(fd).inode, at)
         if self._disk.claims.get(place) is self:
             del self._disk.claims[place]
@@ -300,7 +366,7 @@ class Process(System):
         self._change("link", lambda: self._tree.link_move(old, new), old, new)
 
     def unlink(self, path: str) -> None:
-        """Take a file's name away; whoever has it open keeps it."""
+        """Take a file's name away; a process that has it open keeps it."""
         self._change("unlink", lambda: self._tree.unlink_move(path), path)
 
     def mkdir(self, path: str, mode: int) -> None:

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property, reduce
 from itertools import accumulate, chain
 from typing import NamedTuple, TypeAlias
 
 from nacre.testing.disk import Disk
-from nacre.testing.inodes import Cut, Directory, Edit, File, Inode, Snapshot, Write, patched, renamed, with_needs
-from nacre.testing.tree import ROOT
+from nacre.testing.tree import (
+    ROOT,
+    Cut,
+    Directory,
+    Edit,
+    File,
+    Inode,
+    Snapshot,
+    Write,
+    patch,
+    rename_entries,
+    with_needs,
+)
 
 SECTOR = 512
 
@@ -55,7 +68,7 @@ class _Cut:
         self._unsettled = {
             inode: _Unsettled(node)
             for inode, node in snapshot.inodes.items()
-            if isinstance(node, File) and not node.settled
+            if isinstance(node, File) and not node.is_settled
         }
 
     def extremes(self) -> Iterator[_Draw]:
@@ -72,7 +85,7 @@ class _Cut:
         if not (self._ids or self._unsettled):
             return
         for _ in range(budget):
-            layout = self._layout(self._some_names(rng))
+            layout = self._layout(self._draw_names(rng))
             yield layout, tuple(self._unsettled[inode].draw(rng) for inode, _ in layout.unsettled)
 
     def image(self, layout: _Layout, contents: tuple[bytes, ...]) -> Disk:
@@ -87,7 +100,7 @@ class _Cut:
         layout = self._layout(frozenset(names))
         return layout, tuple(content(self._unsettled[inode]) for inode, _ in layout.unsettled)
 
-    def _some_names(self, rng: random.Random) -> frozenset[int]:
+    def _draw_names(self, rng: random.Random) -> frozenset[int]:
         """All, none, the first few, or any with what they need: changes of unrelated names may be reordered."""
         if not self._ids:
             return frozenset()
@@ -103,50 +116,36 @@ class _Cut:
         return with_needs(chosen, self._snapshot.namings)
 
     def _layout(self, names: frozenset[int]) -> _Layout:
-        layout = self._layouts.get(names)
-        if layout is None:
-            layout = self._layouts[names] = self._laid_out(names)
-        return layout
-
-    def _laid_out(self, names: frozenset[int]) -> _Layout:
-        settled: dict[int, Inode] = {}
-        links: dict[int, int] = {}
-        entries = list(self._reached(self._directories(names), settled))
-        for _, _, inode in entries:
-            links[inode] = links.get(inode, 0) + 1
-        for inode, count in links.items():
-            node = self._snapshot.inodes[inode]
-            if isinstance(node, File) and inode not in self._unsettled:
-                settled[inode] = node if node.links == count else _with_links(node, count)
-        tree = self._trees.setdefault(frozenset(entries), len(self._trees))
-        open_files = tuple((inode, count) for inode, count in links.items() if inode in self._unsettled)
-        return _Layout(tree, settled, open_files)
-
-    def _directories(self, names: frozenset[int]) -> dict[int, Directory]:
-        """Every directory as the disk has it when these changes of names reached it."""
+        """The tree that these changes of names leave."""
+        if names in self._layouts:
+            return self._layouts[names]
+        # 1. The entries of every directory as the disk has it when these changes of names reached it.
         inodes = self._snapshot.inodes
         durable = {inode: node.durable for inode, node in inodes.items() if isinstance(node, Directory)}
         for naming in self._snapshot.namings:
             if naming.id in names:
-                durable[naming.directory] = renamed(durable[naming.directory], naming.names)
-        return {
-            inode: Directory(mode=inodes[inode].mode, mtime=inodes[inode].mtime, live=entries, durable=entries)
-            for inode, entries in durable.items()
-        }
-
-    @staticmethod
-    def _reached(directories: dict[int, Directory], settled: dict[int, Inode]) -> Iterator[tuple[int, str, int]]:
-        """The entries that can be reached from the root; their directories go to `settled`."""
+                durable[naming.directory] = rename_entries(durable[naming.directory], naming.names)
+        # 2. What can be reached from the root, and under how many names.
+        settled: dict[int, Inode] = {}
+        entries: list[tuple[int, str, int]] = []
         ahead = [ROOT]
         while ahead:
             inode = ahead.pop()
-            if inode in settled:
-                continue
-            settled[inode] = directories[inode]
-            for name, child in directories[inode].live.items():
-                yield inode, name, child
-                if child in directories:
-                    ahead.append(child)
+            if inode not in settled:
+                node, live = inodes[inode], durable[inode]
+                settled[inode] = Directory(mode=node.mode, mtime=node.mtime, live=live, durable=live)
+                entries += [(inode, name, child) for name, child in live.items()]
+                ahead += [child for child in live.values() if child in durable]
+        links = Counter(inode for _, _, inode in entries)
+        # 3. The files of which a power cut leaves exactly what is seen now.
+        for inode, count in links.items():
+            file = inodes[inode]
+            if isinstance(file, File) and inode not in self._unsettled:
+                settled[inode] = file if file.links == count else replace(file, links=count)
+        tree = self._trees.setdefault(frozenset(entries), len(self._trees))
+        unsettled = tuple((inode, count) for inode, count in links.items() if inode in self._unsettled)
+        layout = self._layouts[names] = _Layout(tree, settled, unsettled)
+        return layout
 
 
 class _Unsettled:
@@ -169,24 +168,22 @@ class _Unsettled:
 
     def draw(self, rng: random.Random) -> bytes:
         if self.file.doubtful and rng.random() < 0.5:
-            return _Versions(self._survived(rng), self.file.pending).draw(rng)
+            # A failed sync may have written some of what it should have.
+            edits = self.file.doubtful
+            kept = (edit if sure else _tear(edit, rng) for edit, sure in edits if sure or rng.random() < 0.5)
+            return _Versions(reduce(patch, kept, self.file.durable), self.file.pending).draw(rng)
         return self._likely.draw(rng)
 
     @cached_property
     def _likely(self) -> _Versions:
         return _Versions(self.file.floor(), self.file.pending)
 
-    def _survived(self, rng: random.Random) -> bytes:
-        """What the disk has if a failed sync wrote some of what it should have."""
-        kept = (edit if sure else _torn(edit, rng) for edit, sure in self.file.doubtful if sure or rng.random() < 0.5)
-        return reduce(patched, kept, self.file.durable)
-
 
 class _Versions:
     """A file's content after each of its pending edits: the disk has a size and sectors out of any of them."""
 
     def __init__(self, floor: bytes, pending: tuple[Edit, ...]) -> None:
-        self.versions = list(accumulate(pending, patched, initial=floor))
+        self.versions = list(accumulate(pending, patch, initial=floor))
         self._pending = pending
 
     def draw(self, rng: random.Random) -> bytes:
@@ -194,7 +191,10 @@ class _Versions:
             return self.versions[0]
         kind = rng.random()
         if kind < 0.4:
-            return self._prefix(rng)
+            # The first few edits, the last of them torn at any byte; after the tear there may be zeros.
+            index = rng.randrange(len(self._pending))
+            content = patch(self.versions[index], _tear(self._pending[index], rng))
+            return content if rng.random() < 0.75 else content.ljust(len(self.versions[index + 1]), b"\0")
         if kind < 0.8:
             return self._sectors(rng)
         if kind < 0.87:
@@ -206,12 +206,6 @@ class _Versions:
         least, last = min(map(len, self.versions)), len(self.versions[-1])
         return self.versions[0][:least].ljust(last, b"\0")
 
-    def _prefix(self, rng: random.Random) -> bytes:
-        """The first few edits, the last of them torn at any byte; behind the tear there may be zeros."""
-        index = rng.randrange(len(self._pending))
-        content = patched(self.versions[index], _torn(self._pending[index], rng))
-        return content if rng.random() < 0.75 else content.ljust(len(self.versions[index + 1]), b"\0")
-
     def _sectors(self, rng: random.Random) -> bytes:
         """Each dirty sector as it was after some edit, and the size as it was after some edit, mostly the last."""
         last = len(self._pending)
@@ -221,13 +215,11 @@ class _Versions:
         pieces = [self.versions[0][: offsets.start]]
         for offset, pick in zip(offsets, rng.choices(range(last + 1), k=len(offsets)), strict=True):
             end = min(offset + SECTOR, size)
-            version = self.versions[max(pick, self._oldest(offset, final))]
+            # What a cut that reached the disk took never comes back.
+            oldest = max((after for after, cut in self._cuts if after <= final and cut <= offset), default=0)
+            version = self.versions[max(pick, oldest)]
             pieces.append(version[offset:end].ljust(end - offset, b"\0"))
         return b"".join(pieces)
-
-    def _oldest(self, offset: int, final: int) -> int:
-        """The first version this sector may come from: what a cut that reached the disk took never comes back."""
-        return max((after for after, size in self._cuts if after <= final and size <= offset), default=0)
 
     @cached_property
     def _cuts(self) -> list[tuple[int, int]]:
@@ -240,14 +232,10 @@ class _Versions:
         return first - first % SECTOR
 
 
-def _torn(edit: Edit, rng: random.Random) -> Edit:
+def _tear(edit: Edit, rng: random.Random) -> Edit:
     """A write that ends early, often at one of the bytes where mistakes are; a cut happens or does not."""
     if isinstance(edit, Cut):
         return edit
     whole = len(edit.data)
     end = rng.choice((1, whole // 2, whole - 1, whole, rng.randrange(whole + 1), rng.randrange(whole + 1)))
     return Write(edit.offset, edit.data[:end])
-
-
-def _with_links(file: File, links: int) -> File:
-    return File(mode=file.mode, mtime=file.mtime, links=links, live=file.live, durable=file.durable)

@@ -1,4 +1,4 @@
-"""A simulated file system: a tree of directories and files behind a page cache."""
+"""A simulated file system: a tree of directories and files with a live side, a durable side, and the edits between."""
 
 from __future__ import annotations
 
@@ -6,15 +6,137 @@ import errno
 import os
 import random
 import stat
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import NamedTuple
-
-from nacre.testing.inodes import Directory, Edit, File, Inode, Names, Naming, Snapshot, renamed, with_needs
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import NamedTuple, TypeAlias
 
 ROOT = 1
 _BIRTH = 1_800_000_000_000_000_000  # nanoseconds: a day in 2027
 _TICK = 1_000_000
+
+
+class Write(NamedTuple):
+    """These bytes at this offset."""
+
+    offset: int
+    data: bytes
+
+
+class Cut(NamedTuple):
+    """The file made this long."""
+
+    size: int
+
+
+Edit: TypeAlias = Write | Cut
+
+
+def patch(content: bytes, edit: Edit) -> bytes:
+    """The content after one edit; a gap before a write is zeros."""
+    match edit:
+        case Cut(size):
+            return content[:size].ljust(size, b"\0")
+        case Write(offset, data):
+            return content[:offset].ljust(offset, b"\0") + data + content[offset + len(data) :]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A regular file.
+
+    `doubtful` is empty until a sync of the file fails. From then on it holds, in order, the edits that the failed
+    sync dropped (not sure) and those that later syncs wrote (sure): no one can tell what the disk has of the former.
+    """
+
+    mode: int
+    mtime: int
+    links: int = 0
+    live: bytes = b""
+    durable: bytes = b""
+    pending: tuple[Edit, ...] = ()
+    doubtful: tuple[tuple[Edit, bool], ...] = ()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a power cut leaves exactly what is seen now."""
+        return not (self.pending or self.doubtful)
+
+    def edit(self, edit: Edit, *, mtime: int) -> File:
+        """This file after an edit that only the page cache has."""
+        return replace(self, live=patch(self.live, edit), pending=(*self.pending, edit), mtime=mtime)
+
+    def sync(self) -> File:
+        """This file after a sync that worked."""
+        return self._doubt(sure=True) if self.doubtful else replace(self, durable=self.live, pending=())
+
+    def fail_sync(self) -> File:
+        """This file after a sync that failed: its pages are clean, and what they hold may be nowhere else."""
+        return self._doubt(sure=False)
+
+    def floor(self) -> bytes:
+        """What the disk has for certain, every edit in doubt being lost."""
+        return reduce(patch, (edit for edit, sure in self.doubtful if sure), self.durable)
+
+    def _doubt(self, *, sure: bool) -> File:
+        return replace(self, pending=(), doubtful=(*self.doubtful, *((edit, sure) for edit in self.pending)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directory:
+    """A directory: names and the inodes they stand for, as seen and as on the disk."""
+
+    mode: int
+    mtime: int
+    live: Mapping[str, int]
+    durable: Mapping[str, int]
+
+
+Inode: TypeAlias = File | Directory
+Names: TypeAlias = tuple[tuple[str, int | None], ...]
+
+
+class Naming(NamedTuple):
+    """One atomic change of names in one directory that is not yet durable; None takes a name away.
+
+    It reaches the disk only together with the earlier ones it `needs`.
+    """
+
+    id: int
+    directory: int
+    names: Names
+    needs: frozenset[int]
+
+
+def rename_entries(entries: Mapping[str, int], names: Names) -> Mapping[str, int]:
+    """The entries of a directory after one change of names."""
+    after = dict(entries)
+    for name, inode in names:
+        if inode is None:
+            after.pop(name, None)
+        else:
+            after[name] = inode
+    return after
+
+
+def with_needs(chosen: Iterable[int], namings: tuple[Naming, ...]) -> frozenset[int]:
+    """The chosen changes of names and all they need; what is needed is always earlier."""
+    ids = set(chosen)
+    for naming in reversed(namings):
+        if naming.id in ids:
+            ids |= naming.needs
+    return frozenset(ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All of a disk at one moment; shares everything with the disk it was taken of."""
+
+    inodes: Mapping[int, Inode]
+    namings: tuple[Naming, ...]
+    serial: int
+    clock: int
+    seed: int
 
 
 class Step(NamedTuple):
@@ -55,13 +177,8 @@ class Tree:
 
     def freeze(self) -> Snapshot:
         """Everything as it is now."""
-        return Snapshot(
-            inodes=self.inodes.copy(),
-            namings=self.namings,
-            serial=self._serial,
-            clock=self._clock,
-            seed=self._seed,
-        )
+        inodes, namings = self.inodes.copy(), self.namings
+        return Snapshot(inodes=inodes, namings=namings, serial=self._serial, clock=self._clock, seed=self._seed)
 
     # Time and chance
 
@@ -142,22 +259,21 @@ class Tree:
 
     def edit(self, inode: int, edit: Edit) -> None:
         """Change a file in the page cache."""
-        self.inodes[inode] = self.file(inode, "").edited(edit, mtime=self.now())
+        self.inodes[inode] = self.file(inode, "").edit(edit, mtime=self.now())
 
     def sync(self, inode: int) -> None:
         """Make the bytes of a file, or the names in a directory, durable."""
         node = self.inodes[inode]
-        match node:
-            case File():
-                self.inodes[inode] = node.synced()
-            case Directory():
-                self._settle(inode)
+        if isinstance(node, File):
+            self.inodes[inode] = node.sync()
+        else:
+            self._settle(inode)
 
     def lose(self, inode: int) -> None:
         """Fail a sync: a file's pages become clean all the same; a directory's names wait for the next sync."""
         node = self.inodes[inode]
         if isinstance(node, File):
-            self.inodes[inode] = node.lost()
+            self.inodes[inode] = node.fail_sync()
 
     def _settle(self, inode: int) -> None:
         here = (naming.id for naming in self.namings if naming.directory == inode)
@@ -165,7 +281,7 @@ class Tree:
         for naming in self.namings:
             if naming.id in chosen:
                 node = self.directory(naming.directory, "")
-                self.inodes[naming.directory] = replace(node, durable=renamed(node.durable, naming.names))
+                self.inodes[naming.directory] = replace(node, durable=rename_entries(node.durable, naming.names))
         self.namings = tuple(naming for naming in self.namings if naming.id not in chosen)
 
     # Changing names
@@ -216,55 +332,41 @@ class Tree:
             raise failure(errno.ENOTEMPTY, new)
         if self.find(new) == inode:
             return Move(())
-        self._refuse_replacing(inode, new)
-        gone, come = (old_name, None), (new_name, inode)
-        if old_trail[-1] == new_trail[-1]:
-            return Move((Step(old_trail[-1], (gone, come)),))
-        return Move((Step(new_trail[-1], (come,)), Step(old_trail[-1], (gone,))), under=tuple(new_trail))
-
-    def _refuse_replacing(self, inode: int, new: str) -> None:
         there = self.find(new)
-        if there is None:
-            return
-        match self.inodes[inode], self.inodes[there]:
+        match self.inodes[inode], None if there is None else self.inodes[there]:
             case Directory(), File():
                 raise failure(errno.ENOTDIR, new)
             case File(), Directory():
                 raise failure(errno.EISDIR, new)
             case Directory(), Directory(live=entries) if entries:
                 raise failure(errno.ENOTEMPTY, new)
+            case _:
+                pass
+        gone, come = (old_name, None), (new_name, inode)
+        if old_trail[-1] == new_trail[-1]:
+            return Move((Step(old_trail[-1], (gone, come)),))
+        return Move((Step(new_trail[-1], (come,)), Step(old_trail[-1], (gone,))), under=tuple(new_trail))
 
     def apply(self, move: Move) -> None:
         """Carry out a change of names in the page cache; only a sync of the directory makes it durable."""
-        needs = self._earlier(move)
+        # The pending changes of the same names: one name's changes reach the disk in order.
+        touched = {(step.directory, name) for step in move.steps for name, _ in step.names}
+        needs = frozenset(
+            naming.id for naming in self.namings if any((naming.directory, name) in touched for name, _ in naming.names)
+        )
         for step in move.steps:
             naming = Naming(self._next(), step.directory, step.names, needs)
             self.namings = (*self.namings, naming)
             # What takes the old name away needs the new one, and every directory on the way to it.
-            needs = needs | {naming.id} | self._makers(move.under)
-            self._show(step)
-
-    def _earlier(self, move: Move) -> frozenset[int]:
-        """The pending changes of the same names: one name's changes reach the disk in order."""
-        touched = {(step.directory, name) for step in move.steps for name, _ in step.names}
-        return frozenset(
-            naming.id for naming in self.namings if any((naming.directory, name) in touched for name, _ in naming.names)
-        )
-
-    def _makers(self, inodes: tuple[int, ...]) -> frozenset[int]:
-        return frozenset(naming.id for naming in self.namings if any(inode in inodes for _, inode in naming.names))
-
-    def _show(self, step: Step) -> None:
-        node = self.directory(step.directory, "")
-        for name, inode in step.names:
-            self._count_link(node.live.get(name), -1)
-            self._count_link(inode, +1)
-        self.inodes[step.directory] = replace(node, live=renamed(node.live, step.names), mtime=self.now())
-
-    def _count_link(self, inode: int | None, change: int) -> None:
-        node = None if inode is None else self.inodes[inode]
-        if inode is not None and isinstance(node, File):
-            self.inodes[inode] = replace(node, links=node.links + change)
+            needs = needs | {naming.id}
+            needs |= {made.id for made in self.namings if any(inode in move.under for _, inode in made.names)}
+            node = self.directory(step.directory, "")
+            for name, inode in step.names:
+                for linked, change in ((node.live.get(name), -1), (inode, +1)):
+                    file = None if linked is None else self.inodes[linked]
+                    if linked is not None and isinstance(file, File):
+                        self.inodes[linked] = replace(file, links=file.links + change)
+            self.inodes[step.directory] = replace(node, live=rename_entries(node.live, step.names), mtime=self.now())
 
     # Planting
 
