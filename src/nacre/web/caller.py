@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal, TypeVar
 
 from msgspec import Struct
@@ -225,21 +226,18 @@ def _detail_for_guest(error: BaseException) -> str:
 
 def guard_routes(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
     """The same routes; those that are not for guests refuse them."""
-
-    def owners_only(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        async def handle(request: Request) -> Response:
-            if caller(request).is_guest:
-                raise Fault("forbidden", _NOT_THEIRS)
-            return await handler(request)
-
-        return handle
-
     return [
-        Route(route.path, owners_only(route.endpoint), methods=sorted(route.methods or ()))
+        Route(route.path, partial(_refuse_guests, route.endpoint), methods=sorted(route.methods or ()))
         if isinstance(route, Route) and FOR_GUESTS.get(route.path, "no") == "no"
         else route
         for route in routes
     ]
+
+
+async def _refuse_guests(handler: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+    if caller(request).is_guest:
+        raise Fault("forbidden", _NOT_THEIRS)
+    return await handler(request)
 
 
 def _whole(request: Request) -> App:

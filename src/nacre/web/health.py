@@ -28,8 +28,8 @@ from nacre.messages import Load
 from nacre.runtime import App
 from nacre.runtime.gateway.gateway import Gateway
 from nacre.runtime.stats import SHORT, Spread, Traffic
-from nacre.web.api.api_routes import check_no_query
-from nacre.web.api.schemas import Readiness
+from nacre.web.api.api_routes import parse_query
+from nacre.web.api.schemas import NoQuery, Readiness
 from nacre.web.caller import caller
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -42,13 +42,13 @@ Sample = tuple[Labels, float]
 
 async def lives(request: Request) -> Response:
     """Say that the process lives; whether it can work is another question."""
-    check_no_query(request)
+    parse_query(request, NoQuery)
     return Response(media_type="text/plain")
 
 
 async def ready(request: Request) -> Response:
     """Report whether new messages can be stored and answered; the reasons only to the owner."""
-    check_no_query(request)
+    parse_query(request, NoQuery)
     found = await request.app.state.check.troubles()
     readiness = Readiness(
         ready=not found,
@@ -60,7 +60,7 @@ async def ready(request: Request) -> Response:
 
 async def measure(request: Request) -> Response:
     """The numbers, for Prometheus."""
-    check_no_query(request)
+    parse_query(request, NoQuery)
     return Response(render(request.app.state.parts), headers={"content-type": MEDIA_TYPE})
 
 

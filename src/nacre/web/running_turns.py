@@ -6,10 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from typing import Generic, TypeVar
 
 import anyio
+from msgspec import Struct
 
 from nacre.agent.ports import Emit, Event
 from nacre.errors import Busy, Stopped
@@ -128,7 +130,7 @@ class Turns:
     @asynccontextmanager
     async def alone(self, key: str) -> AsyncIterator[None]:
         """Wait until nobody else is at a session; raises Busy if too many wait already."""
-        line = self._lines.setdefault(key, _Line())
+        line = self._lines.setdefault(key, _Line(anyio.Lock()))
         if line.waiting > MAX_WAITING:
             raise Busy(f"session {key!r} has {MAX_WAITING} requests waiting; try again later")
         line.waiting += 1
@@ -141,12 +143,11 @@ class Turns:
                 del self._lines[key]
 
 
-class _Line:
+class _Line(Struct):
     """Those who wait for a session."""
 
-    def __init__(self) -> None:
-        self.lock = anyio.Lock()
-        self.waiting = 0
+    lock: anyio.Lock
+    waiting: int = 0
 
 
 # ---- what ends when a token is revoked
@@ -161,17 +162,13 @@ class Revocations:
         self._numbers = count()
         self._next: asyncio.TimerHandle | None = None
 
-    def add(self, token: str, digest: str, end: Callable[[], None]) -> Callable[[], None]:
+    def add(self, token: str, digest: str, end: Callable[[], None]) -> Callable[[], object]:
         """Call `end` when a token is revoked or replaced, unless what this returns was called before."""
         number = next(self._numbers)
         self._open[number] = (token, digest, end)
         if self._next is None:
             self._next = asyncio.get_running_loop().call_later(_LOOK, self._look)
-
-        def forget() -> None:
-            self._open.pop(number, None)
-
-        return forget
+        return partial(self._open.pop, number, None)
 
     def _look(self) -> None:
         self._next = None

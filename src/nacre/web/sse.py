@@ -107,7 +107,7 @@ async def records(
         until = anyio.current_time() + heartbeat
         while anyio.current_time() < until:
             await bell.wait(until - anyio.current_time())
-            if bell.is_over or await read_end() != last:
+            if bell.closing.is_set() or await read_end() != last:
                 return True
         return False
 
@@ -130,7 +130,7 @@ async def records(
                     )
                     yield event(record, name=entry.kind, id=str(entry.n))
                 if at == last:
-                    if bell is None or bell.is_over:
+                    if bell is None or bell.closing.is_set():
                         return
                     if not await has_grown(bell):
                         yield BEAT
@@ -172,14 +172,9 @@ class Bell:
     """Rings when a session may have changed; one ring counts, however many were missed."""
 
     def __init__(self, closing: anyio.Event, *, interval: float) -> None:
-        self._closing = closing
+        self.closing = closing
         self._interval = interval
         self._rang = anyio.Event()
-
-    @property
-    def is_over(self) -> bool:
-        """True when nobody should wait any more."""
-        return self._closing.is_set()
 
     def ring(self) -> None:
         self._rang.set()
@@ -188,7 +183,7 @@ class Bell:
         """Wait until it has rung since the last time, or all is over, or it is time to look anyway."""
 
         async def cancel_when_closing() -> None:
-            await self._closing.wait()
+            await self.closing.wait()
             tasks.cancel_scope.cancel()
 
         with anyio.move_on_after(min(self._interval, limit)):

@@ -14,7 +14,7 @@ import nacre
 from nacre.messages import Message
 from tests.web.browser.site import called, fill, returned, said, served
 from tests.web.browser.test_browser import until, wide
-from tests.web.test_pages_calls import png
+from tests.web.test_message_parts import png
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

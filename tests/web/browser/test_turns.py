@@ -16,7 +16,7 @@ from nacre.providers.scripted import Call, Pause, Step
 from tests.web.browser.site import said, served
 from tests.web.browser.test_browser import until
 from tests.web.browser.test_talking import TOOLS, Never, store, write
-from tests.web.test_pages_calls import png
+from tests.web.test_message_parts import png
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

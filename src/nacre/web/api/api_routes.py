@@ -27,7 +27,6 @@ from nacre.web.api.openapi import OPERATIONS, document
 from nacre.web.api.retries import deliver_once, newest, request_id
 from nacre.web.auth import media_type
 from nacre.web.caller import agent, begin, check_key
-from nacre.web.gate import Limits
 from nacre.web.http_errors import Fault, fault_of
 from nacre.web.running_turns import Running, Turns
 from nacre.web.sse import BEAT, EventStream, event, records, stays
@@ -35,6 +34,7 @@ from nacre.web.sse import BEAT, EventStream, event, records, stays
 T = TypeVar("T", bound=Struct)
 P = TypeVar("P")
 Handler = Callable[[Request], Awaitable[Response]]
+Act = Callable[[Sessions, str], None]
 _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`\Z", re.DOTALL)
 _VALUE = re.compile(r"Invalid (?:enum )?value .* - at `", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(\w+)`")
@@ -72,7 +72,9 @@ async def follow(request: Request) -> Response:
         return Response(media_type=EventStream.media_type)
     changes = request.app.state.changes if query.wait == "yes" else None
     after = int(last) if last else query.after
-    return EventStream(records(sessions, key, after=after, changes=changes, heartbeat=limits(request).heartbeat))
+    return EventStream(
+        records(sessions, key, after=after, changes=changes, heartbeat=request.app.state.limits.heartbeat)
+    )
 
 
 async def describe(request: Request) -> Response:
@@ -89,7 +91,7 @@ async def send(request: Request) -> Response:
     wanted = await body(request, schemas.Send)
     key, id = writable_key(request), request_id(request.headers)
     inbound = UserMessage(key=key, content=wanted.content, id=id, sender="api", meta=first_title(wanted.content))
-    app, heartbeat = agent(request), limits(request).heartbeat
+    app, heartbeat = agent(request), request.app.state.limits.heartbeat
     turns: Turns = request.app.state.turns
 
     async def work(emit: Emit) -> schemas.Sent:
@@ -138,21 +140,17 @@ async def fork(request: Request) -> Response:
     return json_response(made, status=201)
 
 
-def _change(act: Callable[[Sessions, str], None], done: Callable[..., schemas.Done]) -> Handler:
-    """A handler that does something to a session in which no turn runs."""
-
-    async def change(request: Request) -> Response:
-        check_no_query(request)
-        key = writable_key(request)
-        await at_rest(agent(request), key, act)
-        return json_response(done(key=key))
-
-    return change
+async def _change(act: Act, done: Callable[..., schemas.Done], request: Request) -> Response:
+    """Do something to a session in which no turn runs."""
+    parse_query(request, schemas.NoQuery)
+    key = writable_key(request)
+    await at_rest(agent(request), key, act)
+    return json_response(done(key=key))
 
 
 async def stop(request: Request) -> Response:
     """Stop the turn that runs in a session."""
-    check_no_query(request)
+    parse_query(request, schemas.NoQuery)
     key, app = key_in(request), agent(request)
     queries.require((await to_thread.run_sync(queries.end, app.sessions, key)).n or None, key)
     was_running = app.kernel.stop(key)
@@ -167,9 +165,9 @@ _HANDLERS: dict[str, Handler] = {
     "send": send,
     "rename": rename,
     "fork": fork,
-    "archive": _change(queries.archive, partial(schemas.Done, operation="archive", status="archived")),
-    "unarchive": _change(queries.unarchive, partial(schemas.Done, operation="unarchive", status="active")),
-    "delete": _change(queries.erase, partial(schemas.Done, operation="rm", status="erased")),
+    "archive": partial(_change, queries.archive, partial(schemas.Done, operation="archive", status="archived")),
+    "unarchive": partial(_change, queries.unarchive, partial(schemas.Done, operation="unarchive", status="active")),
+    "delete": partial(_change, queries.erase, partial(schemas.Done, operation="rm", status="erased")),
     "stop": stop,
 }
 routes = [
@@ -179,11 +177,6 @@ routes = [
 
 
 # ---- requests and responses
-
-
-def limits(request: Request) -> Limits:
-    found: Limits = request.app.state.limits
-    return found
 
 
 def key_in(request: Request) -> str:
@@ -205,7 +198,7 @@ def refuse_internal(key: str) -> str:
     return key
 
 
-async def at_rest(app: App, key: str, act: Callable[[Sessions, str], None]) -> None:
+async def at_rest(app: App, key: str, act: Act) -> None:
     """Do something to a session in which no turn runs; raises Fault, or SessionBusy, if one does."""
     if app.kernel.is_at_work(key):
         raise Fault("locked", f"a turn is running in session {key!r}; wait until it ends, or stop it")
@@ -229,13 +222,9 @@ def parse_query(request: Request, kind: type[T]) -> T:
         raise Fault("usage", str(error)) from error
 
 
-def check_no_query(request: Request) -> None:
-    parse_query(request, schemas.NoQuery)
-
-
 async def body(request: Request, kind: type[T]) -> T:
     """The body as a value; raises Fault for what it should not be."""
-    check_no_query(request)
+    parse_query(request, schemas.NoQuery)
     fields = await decode_body(request, dict[str, Any])
     for name, value in fields.items():
         # To JSON Schema 2.0 is an integer.
@@ -281,7 +270,7 @@ async def respond(
 ) -> Response:
     """Wait for an answer, or stream it; one that is not kept is stopped when its client disconnects."""
     if stream is not None:
-        await stays(request.receive, lambda: running.wait(limits(request).first_event_timeout))
+        await stays(request.receive, lambda: running.wait(request.app.state.limits.first_event_timeout))
         if running.error is not None:
             raise running.error
         return EventStream(stream, left=lambda: running.leave(stop=not is_kept))

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from nacre.agent.model_request import Terms, with_terms
 from nacre.agent.ports import Called, Text, Thought, Usage
 from nacre.runtime.structured_output import check_schema
-from nacre.web.api.api_routes import decode_body, limits, respond
+from nacre.web.api.api_routes import decode_body, respond
 from nacre.web.api.openai_messages import SYSTEM, calls_of, choice_of, form_of, message_of, specs_of, text_of
 from nacre.web.api.openai_models import choose_agent
 from nacre.web.api.openai_requests import Answer, ParsedRequest, finish_of, work
@@ -46,7 +46,7 @@ async def chat(request: Request) -> Response:
         await check_schema(asked.terms.form.schema)
     running = begin(request, work(app, request.app.state.turns, asked), key=key, who=who)
     frame = _Frame(wanted, app.provider.model)
-    stream = _stream(running, frame, limits(request).heartbeat) if wanted.stream else None
+    stream = _stream(running, frame, request.app.state.limits.heartbeat) if wanted.stream else None
     response = await respond(request, running, stream=stream, whole=frame.whole, is_kept=bool(key))
     if key:
         response.headers["x-session-key"] = quote(key, safe=":")

@@ -194,16 +194,13 @@ async def _by_model(app: App, asked: ParsedRequest, emit: Emit) -> Answer:
 async def _by_model_in_session(app: App, asked: ParsedRequest, now: Snapshot, emit: Emit) -> Answer:
     """The model alone, with what the session holds: the newest words and results are stored first, then the answer."""
     who = app.agent_for(asked.key)
-
-    def gists(messages: Sequence[Message]) -> list[tuple[Any, ...]]:
-        return [(one.role, one.content, one.tool_call_id) for one in messages]
-
     new, waiting = _since_answer(asked.messages), _since_answer(now.messages)
     _check_results(new, now.messages)
     hold = app.sessions.hold(asked.key)
     await to_thread.run_sync(hold.take)
     try:
-        if gists(new) != gists(waiting):
+        gist = [(one.role, one.content, one.tool_call_id) for one in new]
+        if gist != [(one.role, one.content, one.tool_call_id) for one in waiting]:
             known = await _store_new(app, asked, now, new)
             if known is not None:
                 return Answer(message=known, usage=Usage())

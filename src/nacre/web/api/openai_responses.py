@@ -33,21 +33,9 @@ from nacre.records import View
 from nacre.runtime import App
 from nacre.runtime.structured_output import check_schema
 from nacre.sessions import Sessions
+from nacre.web.api import openai_messages, queries
 from nacre.web.api import openai_schemas as openai
-from nacre.web.api import queries
-from nacre.web.api.api_routes import at_rest, decode_body, invalid, json_response, limits, respond
-from nacre.web.api.openai_messages import (
-    SYSTEM,
-    begin_document,
-    choice_of,
-    end_document,
-    form_of,
-    message_of,
-    specs_of,
-    stream_response,
-    text_config,
-    text_of,
-)
+from nacre.web.api.api_routes import at_rest, decode_body, invalid, json_response, respond
 from nacre.web.api.openai_models import choose_agent
 from nacre.web.api.openai_requests import RESPONSE, Answer, ParsedRequest, work
 from nacre.web.api.retries import is_retry, request_id
@@ -98,16 +86,20 @@ async def create(request: Request) -> Response:
     wanted = await decode_body(request, openai.Respond)
     choose_agent(request, wanted.model)
     _check(wanted)
-    form = form_of(wanted.text.format if wanted.text is not None else None)
+    form = openai_messages.form_of(wanted.text.format if wanted.text is not None else None)
     if form is not None:
         await check_schema(form.schema)
     # A client may send a very long history, and nobody else is to wait for its being read.
     name, who, asked = await to_thread.run_sync(_parse, wanted, form, request)
     app = agent(request, who)
     running = begin(request, work(app, request.app.state.turns, asked), key=asked.key, who=who)
-    begun = begin_document(name.id, app.provider.model, wanted, form=form, is_stored=bool(asked.key))
-    stream = stream_response(running, begun, limits(request).heartbeat) if wanted.stream else None
-    return await respond(request, running, stream=stream, whole=partial(end_document, begun), is_kept=bool(asked.key))
+    begun = openai_messages.begin_document(name.id, app.provider.model, wanted, form=form, is_stored=bool(asked.key))
+    stream = (
+        openai_messages.stream_response(running, begun, request.app.state.limits.heartbeat) if wanted.stream else None
+    )
+    return await respond(
+        request, running, stream=stream, whole=partial(openai_messages.end_document, begun), is_kept=bool(asked.key)
+    )
 
 
 async def read(request: Request) -> Response:
@@ -166,9 +158,14 @@ def _parse(wanted: openai.Respond, form: Form | None, request: Request) -> tuple
     """The request in the words of completions: who answers, in which session, and after what."""
     spoken = _parse_input(wanted.input)
     instructions = "\n\n".join(
-        part for part in (wanted.instructions, *(text_of(one) for one in spoken if one.role in SYSTEM)) if part
+        part
+        for part in (
+            wanted.instructions,
+            *(openai_messages.text_of(one) for one in spoken if one.role in openai_messages.SYSTEM),
+        )
+        if part
     )
-    messages = [one for one in spoken if one.role not in SYSTEM]
+    messages = [one for one in spoken if one.role not in openai_messages.SYSTEM]
     if not messages or messages[-1].role == "assistant":
         reason = "the last item must be a user's message or a function's result: it is the one answered"
         raise Fault("usage", reason, param="input")
@@ -218,8 +215,8 @@ def _parse_tools(wanted: openai.Respond) -> tuple[list[Spec], bool]:
             functions.append(msgspec.convert(tool, openai.Function))
         except msgspec.ValidationError as error:
             raise invalid(error, "a function", under=f"tools[{at}]") from error
-    is_offered, must_call, names = choice_of(wanted.tool_choice)
-    specs = specs_of(functions, names)
+    is_offered, must_call, names = openai_messages.choice_of(wanted.tool_choice)
+    specs = openai_messages.specs_of(functions, names)
     if must_call and not specs:
         raise Fault("usage", "tool_choice asks for a call, and there are no tools", param="tool_choice")
     return specs if is_offered else [], must_call
@@ -238,7 +235,7 @@ def _parse_input(given: str | Sequence[Mapping[str, Any]]) -> list[Message]:
             chat = msgspec.convert(_mapping(kind, item, param), openai.ChatMessage)
         except msgspec.ValidationError as error:
             raise Fault("usage", invalid(error, f"an item of type {kind!r:.100}").detail, param=param) from error
-        message = message_of(chat, param=param)
+        message = openai_messages.message_of(chat, param=param)
         last = found[-1] if found else None
         if kind == "function_call" and last is not None and last.role == "assistant":
             found[-1] = replace(last, tool_calls=(*last.tool_calls, *message.tool_calls))
@@ -373,7 +370,7 @@ def _find(sessions: Sessions, key: str, name: Name) -> Exchange:
             if id_of(words.message) != name.message or RESPONSE not in words.message.extra:
                 later.append(words)
                 continue
-            is_bare = _echo(words.message).is_bare
+            is_bare = msgspec.convert(words.message.extra[RESPONSE], Echo).is_bare
             same = (one for one in reversed(later) if one.generation == words.generation)
             ends = (one for one in same if is_final(one.message) or (is_bare and one.message.role == "assistant"))
             answer = next(ends, None)
@@ -393,13 +390,9 @@ def _find(sessions: Sessions, key: str, name: Name) -> Exchange:
     return found
 
 
-def _echo(message: Message) -> Echo:
-    return msgspec.convert(message.extra[RESPONSE], Echo)
-
-
 def _stored_response(app: App, key: str, name: Name) -> openai.ResponseDocument:
     words, answer, _ = _find(app.sessions, key, name)
-    echo = _echo(words.message)
+    echo = msgspec.convert(words.message.extra[RESPONSE], Echo)
     form = terms_of([words.message]).form
     document = openai.ResponseDocument(
         id=name.id,
@@ -409,10 +402,10 @@ def _stored_response(app: App, key: str, name: Name) -> openai.ResponseDocument:
         instructions=echo.instructions,
         previous_response_id=echo.previous,
         metadata=echo.metadata,
-        text=text_config(form),
+        text=openai_messages.text_config(form),
         user=echo.user,
     )
     if answer is None:
         return document
     usage = queries.usage_between(app.sessions, key, words.n, answer.n)
-    return end_document(document, Answer(message=answer.message, usage=usage))
+    return openai_messages.end_document(document, Answer(message=answer.message, usage=usage))

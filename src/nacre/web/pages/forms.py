@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
-from functools import partial
 from urllib.parse import parse_qsl
 
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from nacre.agent.ports import Ask, Emit
+from nacre.agent.ports import Emit
 from nacre.errors import ConfigError, ModelUnavailable, NacreError
 from nacre.history.overview import MAX_TAGS, tags_in
 from nacre.messages import Message
@@ -88,7 +87,7 @@ async def say(request: Request) -> Response:
     """Send a message from the form and wait for the answer; the turn continues if the client disconnects."""
     app, key = caller.agent(request), _writable_key(request)
     work = message_form.turn(app, key, message_form.saying_of(await _fields(request)))
-    running = caller.begin(request, message_form.keep_failures(app, key, work, _explain(request)), key=key)
+    running = caller.begin(request, message_form.keep_failures(app, key, work, caller.caller(request)), key=key)
     try:
         await running.over()
         running.outcome()
@@ -112,16 +111,15 @@ async def turn(request: Request) -> Response:
     turns: Turns = request.app.state.turns
     stage = stages.begin(key)
 
-    def asker(_: Emit) -> Ask | None:
-        # A guest is not asked, as in a channel: what runs without a question is the owner's to say.
-        return None if caller.caller(request).is_guest else stages.questions.asker(key, stage.emit, stage.audience)
-
+    # A guest is not asked, as in a channel: what runs without a question is the owner's to say.
+    is_guest = caller.caller(request).is_guest
+    ask = None if is_guest else stages.questions.asker(key, stage.emit, stage.audience)
     try:
-        work = message_form.turn(app, key, saying, asker=asker, began=lambda n: setattr(stage, "base", n))
+        work = message_form.turn(app, key, saying, ask=ask, began=lambda n: setattr(stage, "base", n))
     except NacreError:
         stages.end(key, stage)
         raise
-    work = message_form.keep_failures(app, key, work, _explain(request))
+    work = message_form.keep_failures(app, key, work, caller.caller(request))
     stage.words = html(saying.content) if saying.content else ""
 
     async def run(_: Emit) -> Message | None:
@@ -138,11 +136,6 @@ async def turn(request: Request) -> Response:
     if await stays(request.receive, lambda: stage.wait(0, _FAILS_AT_ONCE)) and stage.running.error is not None:
         raise stage.running.error
     return _stream(app, stages, stage, key)
-
-
-def _explain(request: Request) -> Callable[[BaseException], Fault]:
-    """What a caller learns of an error."""
-    return partial(caller.fault_for, who=caller.caller(request))
 
 
 async def _improve_title(app: App, key: str) -> None:
@@ -168,10 +161,11 @@ async def watch(request: Request) -> Response:
 
 
 def _stream(app: App, stages: Stages, stage: Stage, key: str) -> Response:
-    def is_stored(base: int) -> bool:
-        return queries.end(app.sessions, key).n > base
-
-    events = stage.events(lambda: stages.questions.of(key), is_stored=is_stored, heartbeat=stages.heartbeat)
+    events = stage.events(
+        lambda: stages.questions.of(key),
+        is_stored=lambda base: queries.end(app.sessions, key).n > base,
+        heartbeat=stages.heartbeat,
+    )
     return EventStream(events, left=stage.audience.leave)
 
 
@@ -199,43 +193,39 @@ async def do(request: Request) -> Response:
     else:
         if verb in _NOT_AT_WORK and app.kernel.is_at_work(key):
             raise Fault("conflict", f"session {key!r} has a running turn; stop it first")
-
-        def act() -> str:
-            with queries.hold(app.sessions, key) if verb in _NOT_AT_WORK else nullcontext():
-                return _act(app, verb, key, given)
-
-        to = await to_thread.run_sync(act)
+        to = await to_thread.run_sync(_act, app, verb, key, given)
     return RedirectResponse(to, status_code=303)
 
 
 def _act(app: App, verb: str, key: str, given: Mapping[str, str]) -> str:
     """Do something to a session, given a form's fields; returns where to go."""
-    match verb:
-        case "title":
-            queries.rename(app.sessions, key, given.get("title", "")[:200])
-        case "tags":
-            app.sessions.set_labels(key, tags=tags_in(given.get("tags", ""))[:MAX_TAGS])
-        case "pin":
-            app.sessions.set_labels(key, pinned=given.get("pinned") == "1")
-        case "fork":
-            at = given.get("at", "")
-            wanted = schemas.Fork(key=given.get("to", "").strip() or None, at=_record(at) if at else None)
-            return urls.to("s", queries.fork(app.sessions, key, wanted).key)
-        case "archive":
-            queries.check_is_key(app.sessions, key)
-            app.sessions.archive(key)
-            return urls.page("/")
-        case "unarchive":
-            queries.unarchive(app.sessions, key)
-        case "rewind":
-            app.sessions.rewind(key, _record(given.get("to", "")))
-        case "delete":
-            if given.get("sure") != "1":
-                raise Fault("usage", "tick the box to confirm the deletion; nothing was deleted")
-            queries.erase(app.sessions, key)
-            return urls.page("/")
-        case _:
-            pass
+    with queries.hold(app.sessions, key) if verb in _NOT_AT_WORK else nullcontext():
+        match verb:
+            case "title":
+                queries.rename(app.sessions, key, given.get("title", "")[:200])
+            case "tags":
+                app.sessions.set_labels(key, tags=tags_in(given.get("tags", ""))[:MAX_TAGS])
+            case "pin":
+                app.sessions.set_labels(key, pinned=given.get("pinned") == "1")
+            case "fork":
+                at = given.get("at", "")
+                wanted = schemas.Fork(key=given.get("to", "").strip() or None, at=_record(at) if at else None)
+                return urls.to("s", queries.fork(app.sessions, key, wanted).key)
+            case "archive":
+                queries.check_is_key(app.sessions, key)
+                app.sessions.archive(key)
+                return urls.page("/")
+            case "unarchive":
+                queries.unarchive(app.sessions, key)
+            case "rewind":
+                app.sessions.rewind(key, _record(given.get("to", "")))
+            case "delete":
+                if given.get("sure") != "1":
+                    raise Fault("usage", "tick the box to confirm the deletion; nothing was deleted")
+                queries.erase(app.sessions, key)
+                return urls.page("/")
+            case _:
+                pass
     return urls.to("s", key)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 from hashlib import blake2b
@@ -200,18 +200,16 @@ class Side(Struct, frozen=True, kw_only=True):
 
 def read_side(app: App, text: str = "") -> Side:
     """Read the newest sessions and the pinned ones; tags and folders are those of the newest."""
-
-    def most_common(values: Iterator[str]) -> list[str]:
-        return [value for value, _ in Counter(values).most_common(_MAX_LABELS)]
-
     newest = app.sessions.page(text=text, limit=_MAX_READ)
     pinned = app.sessions.page(text=text, pinned=True, limit=_MAX_PINNED).items
     recent = [info for info in newest.items if not info.pinned][:_MAX_SHOWN]
+    tags = Counter(tag for info in newest.items for tag in info.tags)
+    folders = Counter(info.cwd for info in newest.items if info.cwd)
     return Side(
         pinned=pinned,
         recent=recent,
-        tags=most_common(tag for info in newest.items for tag in info.tags),
-        folders=most_common(info.cwd for info in newest.items if info.cwd),
+        tags=[tag for tag, _ in tags.most_common(_MAX_LABELS)],
+        folders=[path for path, _ in folders.most_common(_MAX_LABELS)],
         live=frozenset(info.key for info in (*pinned, *recent) if app.kernel.is_at_work(info.key)),
         total=newest.total,
         text=text,

@@ -28,6 +28,7 @@ from nacre.runtime.app import CHOSEN
 from nacre.runtime.titles import first_title
 from nacre.web.api import queries
 from nacre.web.api.retries import deliver_once, newest
+from nacre.web.caller import Caller, fault_for
 from nacre.web.http_errors import Fault
 
 Work = Callable[[Emit], Awaitable[Message | None]]
@@ -98,12 +99,7 @@ def inbound_of(key: str, saying: Saying) -> UserMessage | None:
 
 
 def turn(
-    app: App,
-    key: str,
-    saying: Saying,
-    *,
-    asker: Callable[[Emit], Ask | None] = lambda _: None,
-    began: Callable[[int], None] = lambda _: None,
+    app: App, key: str, saying: Saying, *, ask: Ask | None = None, began: Callable[[int], None] = lambda _: None
 ) -> Work:
     """The work of a turn; a message that was sent before under its id is not stored again.
 
@@ -116,17 +112,17 @@ def turn(
         began(before.n)
         if inbound is None:
             await _go_back(app, key, saying.again if saying.again.isdecimal() else "", is_edit=False)
-            return await app.kernel.resume(key, emit=emit, ask=asker(emit))
+            return await app.kernel.resume(key, emit=emit, ask=ask)
         edit = partial(_go_back, app, key, saying.edit, is_edit=True) if saying.edit else None
-        return await deliver_once(app, inbound, before, emit=emit, ask=asker(emit), prepare=edit)
+        return await deliver_once(app, inbound, before, emit=emit, ask=ask, prepare=edit)
 
     return work
 
 
-def keep_failures(app: App, key: str, work: Work, explain: Callable[[BaseException], Fault]) -> Work:
+def keep_failures(app: App, key: str, work: Work, who: Caller) -> Work:
     """The same work; why it fails is stored in the session, so that a page that is opened later can show it.
 
-    `explain` says it in the words that a reader of the session may know.
+    It is said in the words that the caller may know.
     """
 
     def keep(fault: Fault) -> None:
@@ -144,7 +140,7 @@ def keep_failures(app: App, key: str, work: Work, explain: Callable[[BaseExcepti
         except Exception as error:
             # The store may be what has failed; the turn's own error is the one to report.
             with suppress(StoreError):
-                await to_thread.run_sync(keep, explain(error))
+                await to_thread.run_sync(keep, fault_for(error, who))
             raise
 
     return kept

@@ -15,11 +15,11 @@ from nacre.history.branches import Bar
 from nacre.history.transcript import Chunk, Fork, Transcript
 from nacre.index.query import parse
 from nacre.messages import Message
-from nacre.render.conversation import Call, Cut, MessageView, parts, text_in
+from nacre.render.conversation import Cut, MessageView, parts, text_in, text_of
 from nacre.render.html import escaped, html
-from nacre.render.html_page import facts, kind_of, who
+from nacre.render.html_page import amount, facts, kind_of, who
 from nacre.web.pages import message_parts, urls
-from nacre.web.pages.message_parts import MIN_IN_RUN, CallView, cut
+from nacre.web.pages.message_parts import FILE, MIN_IN_RUN, CallView, cut
 
 Marker = Callable[[str], str]
 
@@ -88,7 +88,8 @@ def _pieces(scene: Scene, chunk: Chunk) -> Iterator[str]:
 
 def _is_quiet(said: MessageView, scene: Scene) -> bool:
     """Tell whether a message only calls, and what came of that is only text."""
-    answers = [answer for call in said.calls if (answer := scene.given.get(_answer(call))) is not None]
+    results = [call.result.label for call in said.calls if call.result is not None]
+    answers = [scene.given[label] for label in results if label in scene.given]
     shows = said.text.strip() or said.attachments or any(map(message_parts.attachments, answers))
     return bool(said.calls) and said.role == "assistant" and not shows
 
@@ -121,20 +122,22 @@ def _body(said: MessageView, scene: Scene) -> Iterator[str]:
         thought = escaped(cut(said.reasoning))
         yield f'<details class="thinking"><summary><i>thinking</i></summary><pre tabindex="0">{thought}</pre></details>'
     if said.role == "tool":
-        has_failed = scene.given[said.label].extra.get("failed") is True
-        yield message_parts.lone_result(said.text, has_failed=has_failed)
+        # A result whose call is not next to it.
+        state = ' class="failed" open' if scene.given[said.label].extra.get("failed") is True else ""
+        line = f"<summary><i>→</i> {message_parts.short(said.text)} <i>{amount(said.text)}</i></summary>"
+        yield f"<details{state}>{line}{message_parts.output(said.text)}</details>"
         yield _attachments(said.label, scene)
         return
     text, content = said.text, scene.given[said.label].content
     if said.role == "user" and isinstance(content, list):
         # Without the files that a person has attached.
-        text = "\n".join(text for text in map(text_in, content) if text and not message_parts.is_file(text))
+        text = "\n".join(text for text in map(text_in, content) if text and not FILE.fullmatch(text))
     if text:
         yield f'<div class="said" dir="auto">{html(cut(text))}</div>'
     yield _attachments(said.label, scene)
     many = _calls_of(said, scene)
     # What a tool shows stands below its line, also while that is folded.
-    shown = [_attachments(_answer(made.call), scene) for made in many]
+    shown = [_attachments(made.call.result.label if made.call.result is not None else "", scene) for made in many]
     if len(many) >= MIN_IN_RUN and not _is_quiet(said, scene):
         yield message_parts.calls_line(f"c{escaped(said.label)}", many, "".join(map(message_parts.call_line, many)))
         yield from shown
@@ -149,15 +152,20 @@ def _calls_of(said: MessageView, scene: Scene) -> list[CallView]:
     # While calls run one after the other, the newest message is the result of one before.
     is_newest = scene.newest in {said.label, *(call.result.label for call in said.calls if call.result is not None)}
     for call, given in zip(said.calls, scene.given[said.label].tool_calls, strict=True):
-        answer = scene.given.get(call.result.label) if call.result is not None else None
-        made.append(CallView(call=call, given=given, answer=answer, since=since, is_newest=is_newest))
+        result, answer = call.result, scene.given.get(call.result.label) if call.result is not None else None
+        made.append(
+            CallView(
+                call=call,
+                given=given,
+                text=text_of(answer.content)[0] if answer is not None else "",
+                since=since,
+                end=result.ts if result is not None else since,
+                has_failed=answer is not None and answer.extra.get("failed") is True,
+                is_lost=result is None and not is_newest,
+            )
+        )
         since = made[-1].end
     return made
-
-
-def _answer(call: Call) -> str:
-    """The number of the message that answers a call; "" if none does."""
-    return call.result.label if call.result is not None else ""
 
 
 def _attachments(label: str, scene: Scene) -> str:

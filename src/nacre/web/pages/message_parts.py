@@ -18,7 +18,7 @@ from starlette.responses import Response
 from nacre.messages import Message, ToolCall
 from nacre.render.ansi import ansi, plain
 from nacre.render.changes import addition_html, edit_html, is_patch, patch_html
-from nacre.render.conversation import Call, arguments_of, describe_part, is_text, text_in, text_of
+from nacre.render.conversation import Call, arguments_of, describe_part, is_text, text_in
 from nacre.render.html import escaped
 from nacre.render.html_page import amount
 from nacre.render.spans import is_linkable
@@ -44,39 +44,24 @@ _SIGNS = (
     (re.compile(rb"....ftypavif", re.DOTALL), "image/avif"),
 )
 # As a file is attached: its name, then its text.
-_FILE = re.compile(r'<file name="([^"\n]*)">\n(.*)\n</file>', re.DOTALL)
+FILE = re.compile(r'<file name="([^"\n]*)">\n(.*)\n</file>', re.DOTALL)
 _JPEG_FRAME = re.compile(rb"\xff[\xc0-\xc3\xc5-\xc7\xc9-\xcb\xcd-\xcf]..\x08(?P<high>..)(?P<wide>..)", re.DOTALL)
 _ALONE = {"content-security-policy": "default-src 'none'; sandbox", "x-content-type-options": "nosniff"}
 
 
 class CallView(Struct, frozen=True, kw_only=True):
-    """A call as it was made and its answer as it is stored; `since` is when it could have begun at the earliest.
+    """A call as it was made and its result as text; `since` is when it could have begun at the earliest.
 
-    `is_newest` if nothing was said after it.
+    `is_lost` if nothing came of it; the newest may still be at work.
     """
 
     call: Call
     given: ToolCall
-    answer: Message | None
+    text: str
     since: datetime
-    is_newest: bool = False
-
-    @property
-    def is_lost(self) -> bool:
-        """True if nothing came of it; the newest may still be at work."""
-        return self.call.result is None and not self.is_newest
-
-    @property
-    def has_failed(self) -> bool:
-        return self.answer is not None and self.answer.extra.get("failed") is True
-
-    @property
-    def end(self) -> datetime:
-        return self.call.result.ts if self.call.result is not None else self.since
-
-    @property
-    def text(self) -> str:
-        return text_of(self.answer.content)[0] if self.answer is not None else ""
+    end: datetime
+    has_failed: bool
+    is_lost: bool
 
 
 def call_line(made: CallView) -> str:
@@ -106,12 +91,6 @@ def calls_line(id: str, many: Sequence[CallView], inside: str) -> str:
     took = "".join(f" · {duration}" for duration in _duration(many[-1].end, many[0].since))
     line = f"{', '.join(head)} <i>{', '.join(listed)}{took}</i>"
     return f'<details class="run" id="{id}"{" open" if failed else ""}><summary>{line}</summary>{inside}</details>\n'
-
-
-def lone_result(text: str, *, has_failed: bool) -> str:
-    """A result whose call is not next to it."""
-    state = ' class="failed" open' if has_failed else ""
-    return f"<details{state}><summary><i>→</i> {short(text)} <i>{amount(text)}</i></summary>{output(text)}</details>"
 
 
 def summary(given: ToolCall, call: Call | None = None) -> str:
@@ -221,18 +200,13 @@ def attachments_html(message: Message, n: str, *, key: str, generation: str) -> 
     Text files that a person attached are folded.
     """
     for part in message.content if message.role == "user" and isinstance(message.content, list) else ():
-        if found := _FILE.fullmatch(text_in(part) or ""):
+        if found := FILE.fullmatch(text_in(part) or ""):
             name, text = escaped(clip(one_line(found[1]), _MAX_LINE)), escaped(cut(found[2]))
             amount = size(len(found[2].encode(errors="replace")))
             head = f"<summary>{name} <i>{amount}</i></summary>"
             yield f'<details>{head}<pre tabindex="0">{text}</pre></details>'
     for at, part in enumerate(attachments(message), 1):
         yield _part_html(part, escaped(urls.to("blob", key, n=n, part=at, g=generation)))
-
-
-def is_file(text: str) -> bool:
-    """Tell whether a text is a file that was attached."""
-    return _FILE.fullmatch(text) is not None
 
 
 def send_attachment(message: Message, at: int) -> Response:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -39,6 +40,7 @@ from nacre.web.pages import (
 from nacre.web.pages.forms import key_in, stages_of
 
 _ALTERNATES = ("json", "md")
+_MARKDOWN = "text/markdown; charset=utf-8"
 _DIGITS = 18
 _encode = msgspec.json.Encoder().encode
 
@@ -52,7 +54,7 @@ async def sessions(request: Request) -> Response:
     if suffix == "json":
         return _json({"schema_version": 1, "total": found.total}, session_list.items(found))
     if suffix == "md":
-        return _markdown(session_list.markdown(found))
+        return StreamingResponse(session_list.markdown(found), media_type=_MARKDOWN)
     new = f'<a class="button" href="{urls.page("/new")}">New session</a>'
     name = "Archived sessions" if filters.archived else "Sessions"
     title = f"{name} <i>{found.total:,}</i>" if found.total else name
@@ -69,7 +71,7 @@ async def search(request: Request) -> Response:
     if suffix == "json":
         return _json({"schema_version": 1, "query": query}, hits)
     if suffix == "md":
-        return _markdown(search_page.markdown(query, hits))
+        return StreamingResponse(search_page.markdown(query, hits), media_type=_MARKDOWN)
     titles = await to_thread.run_sync(search_page.titles, stored, hits)
     body = layout.top("Search") + search_page.html(query, hits, titles)
     name = f"Search: {query}" if query else "Search"
@@ -127,11 +129,8 @@ async def part(request: Request) -> Response:
         return _json({"n": shown.anchor, "place": shown.place, "page": page}, [])
     number, mark = _number(request.query_params, "chunk"), message_html.marker(request.query_params.get("q", ""))
 
-    def get(view: View) -> Transcript:
-        return transcript_part(view, wanted, number=number)
-
     def draw() -> str:
-        found = stored.read(key, get, generation=wanted.generation)
+        found = stored.read(key, partial(transcript_part, wanted=wanted, number=number), generation=wanted.generation)
         return message_html.sections(queries.require(found, key), mark)
 
     return layout.fragment(await to_thread.run_sync(draw))
@@ -210,20 +209,16 @@ async def login(request: Request) -> Response:
     return layout.page(request, "Log in", body)
 
 
-def _mount(handler: Handler) -> Handler:
-    """A handler whose addresses are below the prefix, and whose errors are pages for people."""
-
-    async def handle(request: Request) -> Response:
-        urls.mount(request.state.prefix, request.scope["root_path"])
-        try:
-            return await handler(request)
-        except NacreError as error:
-            if "text/html" not in request.headers.get("accept", ""):
-                raise
-            fault = caller.fault_for(error, caller.caller(request))
-            return layout.problem(request, fault, side=layout.side_html(request))
-
-    return handle
+async def _answer(handler: Handler, request: Request) -> Response:
+    """Have a request answered: addresses are below the prefix, and errors are pages for people."""
+    urls.mount(request.state.prefix, request.scope["root_path"])
+    try:
+        return await handler(request)
+    except NacreError as error:
+        if "text/html" not in request.headers.get("accept", ""):
+            raise
+        fault = caller.fault_for(error, caller.caller(request))
+        return layout.problem(request, fault, side=layout.side_html(request))
 
 
 async def _side(request: Request, *, here: str = "", query: str = "") -> str:
@@ -262,10 +257,6 @@ def _json(head: dict[str, Any], items: Sequence[Any]) -> Response:
     return Response(_encode({**head, "count": len(items), "items": items}), media_type="application/json")
 
 
-def _markdown(pieces: Iterable[str]) -> Response:
-    return StreamingResponse(pieces, media_type="text/markdown; charset=utf-8")
-
-
 def _send_session(sessions: Sessions, key: str, suffix: str, wanted: Wanted) -> Response:
     """A whole branch of a session; it is sent as it is made."""
     found = sessions.read(key, lambda view: whole(view, wanted), generation=wanted.generation)
@@ -275,7 +266,7 @@ def _send_session(sessions: Sessions, key: str, suffix: str, wanted: Wanted) -> 
         cover = Cover(key=shown.key, title=shown.title, messages=len(stored))
         text = "" if shown.tip else summary
         cut = Cut(summary=text, hidden=shown.hidden) if shown.hidden and not shown.is_all else None
-        return _markdown(document(cover, parts(stored, cut=cut)))
+        return StreamingResponse(document(cover, parts(stored, cut=cut)), media_type=_MARKDOWN)
 
     def pieces() -> Iterator[bytes]:
         head = {
@@ -351,7 +342,7 @@ _FORMS: Mapping[str, Handler] = {
     "/do/{verb}/{key:key}": forms.do,
 }
 routes = [
-    *(Route(path, _mount(page), methods=["GET"]) for path, page in _PAGES.items()),
-    *(Route(path, _mount(form), methods=["POST"]) for path, form in _FORMS.items()),
+    *(Route(path, partial(_answer, page), methods=["GET"]) for path, page in _PAGES.items()),
+    *(Route(path, partial(_answer, form), methods=["POST"]) for path, form in _FORMS.items()),
 ]
 """Every page of the agent in the application's state."""

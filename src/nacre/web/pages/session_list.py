@@ -145,6 +145,7 @@ class _Catalogue:
     def __init__(self, app: App, filters: Filters, *, max_counted: int = _MAX_COUNTED) -> None:
         self._kernel = app.kernel
         self._filters = filters
+        self.is_narrowed = filters.is_deep or bool(filters.prefix or filters.channel)
         which: Which = "archived" if filters.archived else "active"
         limit = max(max_counted, filters.page * PER_PAGE)
         ask = partial(app.sessions.page, which=which, text=filters.text, limit=limit)
@@ -180,10 +181,6 @@ class _Catalogue:
         yield facet("Models", "model", [info.model for info in self._but("model")])
         yield facet("Tags", "tag", [tag for info in self._but("tag") for tag in info.tags])
         yield facet("Folders", "folder", [info.cwd for info in self._but("folder")])
-
-    @property
-    def is_narrowed(self) -> bool:
-        return self._filters.is_deep or bool(self._filters.prefix or self._filters.channel)
 
     def _but(self, field: str) -> Sequence[SessionInfo]:
         """What is left if one filter is not counted."""

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 import anyio
 from anyio import to_thread
+from msgspec import Struct
 
 from nacre.agent.ports import Answer, Approval, Ask, Called, Effect, Emit, Event, Notice, Returned, Text, Thought
 from nacre.messages import Message, ToolCall
@@ -71,13 +72,12 @@ class Audience:
         self._changed = anyio.Event()
 
 
-class _Open:
+class _Open(Struct):
     """A question, and what has been answered so far: no."""
 
-    def __init__(self, question: Question) -> None:
-        self.question = question
-        self.answer: Answer = "no"
-        self.is_answered = anyio.Event()
+    question: Question
+    is_answered: anyio.Event
+    answer: Answer = "no"
 
 
 class Questions:
@@ -115,7 +115,7 @@ class Questions:
             id = secrets.token_urlsafe(9)
             words = f"{one_line(tool.spec.name)} waits for permission"
             question = Question(words, id=id, key=key, call=call, effect=tool.effect, wider=wider)
-            asked = self._open[id] = _Open(question)
+            asked = self._open[id] = _Open(question, anyio.Event())
             emit(asked.question)
 
             async def give_up() -> None:
