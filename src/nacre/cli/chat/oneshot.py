@@ -26,19 +26,39 @@ from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 from nacre.errors import NacreError, Stopped
 from nacre.history.message_text import text_of
-from nacre.memory.consolidator import Consolidator
 from nacre.messages import Message
 from nacre.render.turn import question
 from nacre.runtime.app import App
-from nacre.runtime.summarizer import Compactor
+
+_AGAIN = 0.03
+_SUMMARY_SECONDS = 60.0
+_LEARNING_SECONDS, _EARLIER_SECONDS = 3.0, 60.0
+_LIMITS = {
+    "steps": (
+        "the turn was stopped: it reached the maximum number of steps",
+        "agent.max_steps is the limit; resume the session to continue",
+    ),
+    "repeated": (
+        "the turn was stopped: the model repeated a call of {name} that fails",
+        "change what makes it fail, or ask in other words; resume the session to continue",
+    ),
+    "length": (
+        "the answer was cut: it reached the model's maximum length",
+        "ask for a shorter answer, or resume the session to continue",
+    ),
+}
+"""The problem and the hint for each limit that a turn may reach."""
 
 
 async def answer(app: App, args: Namespace, out: Out, inbound: UserMessage) -> int:
     """Answer once; returns the exit code, or raises Failure with the answer so far in its details."""
     await _ask_about_remote(app, out, inbound.key)
-    stream = sys.stdout if _is_drawn(args, out) else sys.stderr
+    is_drawn = out.is_terminal and not out.json and not args.print
+    stream = sys.stdout if is_drawn else sys.stderr
     ticker = Ticker(lambda: view.status if not out.quiet else "", lambda: view.live, stream=stream)
-    view = _view(args, out, ticker)
+    view: TurnOutput = JsonLinesOutput(out) if out.jsonl else TurnOutput(out) if out.json else PlainOutput(out)
+    if is_drawn:
+        view = DrawnOutput(out, ticker.clear)
     key = inbound.key
     turn = _Turn(app, args, key)
 
@@ -82,19 +102,56 @@ async def answer(app: App, args: Namespace, out: Out, inbound: UserMessage) -> i
 
 
 async def _summarise(app: App, key: str, view: TurnOutput, out: Out) -> int:
-    """Wait for the summary that is due after the turn, and say that it was made; the exit code of a signal, else 0."""
+    """Wait for the summary that is due after the turn, for a limited time; the exit code of a signal, else 0.
+
+    Nothing is lost if it does not get done: it is due after the next turn as well.
+    """
     app.compactor.listeners.append(lambda _, draft: view.take(Notice(draft.sentence)))
-    ticker = Ticker(lambda: "" if out.quiet else "summarising earlier messages; Ctrl-C skips it")
-    caught = await finish_summary(app.compactor, key, ticker=ticker)
-    return SIGNALLED + caught if caught else 0
+
+    async def finish() -> None:
+        with anyio.move_on_after(_SUMMARY_SECONDS):
+            await app.compactor.finish(key)
+
+    return await _wait_for(finish, "summarising earlier messages; Ctrl-C skips it", out)
 
 
 async def _learn(app: App, out: Out) -> int:
-    """Let memory learn from the turn, if that is soon done; the exit code of a signal, else 0."""
-    if app.learner is None:
+    """Let memory learn from the turn for a limited time; the exit code of a signal, else 0.
+
+    Nothing is lost if it does not get done: the next process learns it. That one waits longer for what this one left,
+    so that commands in a row learn from every turn, one by one, however slow the model is.
+    """
+    learner = app.learner
+    if learner is None:
         return 0
-    ticker = Ticker(lambda: "" if out.quiet else "remembering; Ctrl-C skips it")
-    caught = await finish_learning(app.learner, ticker=ticker)
+
+    async def finish() -> None:
+        with anyio.move_on_after(_LEARNING_SECONDS):
+            await learner.rest()
+        with anyio.move_on_after(_EARLIER_SECONDS):
+            await learner.learn_earlier()
+
+    return await _wait_for(finish, "remembering; Ctrl-C skips it", out)
+
+
+async def _wait_for(work: Callable[[], Awaitable[None]], what: str, out: Out) -> int:
+    """Wait for work that is done after a turn, and say so; the exit code of the signal that ended it, else 0."""
+    ticker = Ticker(lambda: "" if out.quiet else what)
+    caught = 0
+    async with anyio.create_task_group() as tasks:
+
+        async def end_at_signal() -> None:
+            nonlocal caught
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+                async for number in signals:
+                    caught = int(number)
+                    tasks.cancel_scope.cancel()
+
+        tasks.start_soon(end_at_signal)
+        tasks.start_soon(ticker.run)
+        await work()
+        tasks.cancel_scope.cancel()
+    ticker.clear()
     return SIGNALLED + caught if caught else 0
 
 
@@ -117,7 +174,21 @@ def _finish(out: Out, turn: _Turn, outcome: Outcome) -> int:
     stopped = outcome.answer.extra.get("stopped") if outcome.answer is not None else None
     # What ends a turn without an answer is a mark in the log, not something that the model said.
     text = text_of(outcome.answer) if outcome.answer is not None and stopped not in {"steps", "repeated"} else ""
-    failure = _fault(turn, outcome, text)
+    # What is wrong with it, the worst first.
+    failure: Failure | None = None
+    if outcome.signal:
+        name = signal.Signals(outcome.signal).name
+        left = "" if outcome.signal == signal.SIGINT else "; the turn is not finished and can be resumed"
+        failure = Failure("interrupted", f"stopped by {name}{left}", code=SIGNALLED + outcome.signal)
+    elif stopped in _LIMITS:
+        problem, hint = _LIMITS[stopped]
+        name = turn.calls[-1]["name"] if turn.calls else "a tool"
+        failure = Failure("limit_reached", problem.format(name=name), hint=hint)
+    elif not text.strip():
+        hint = "ask again, or ask another model (-m)"
+        failure = Failure("empty_answer", "the model gave no answer" + turn.only_thought, hint=hint)
+    elif turn.refusals:
+        failure = Failure("tool_refused", turn.refusals[0])
     if failure is None:
         head = {"schema_version": 1, **({"type": "done"} if out.jsonl else {}), "ok": True}
         if out.json:
@@ -127,39 +198,6 @@ def _finish(out: Out, turn: _Turn, outcome: Outcome) -> int:
     if failure.kind == "tool_refused" and not out.json:
         return failure.code  # each refused call has had its line
     raise failure
-
-
-def _fault(turn: _Turn, outcome: Outcome, text: str) -> Failure | None:
-    """What is wrong with an answer, the worst first; None if nothing is."""
-    if outcome.signal:
-        name = signal.Signals(outcome.signal).name
-        left = "" if outcome.signal == signal.SIGINT else "; the turn is not finished and can be resumed"
-        return Failure("interrupted", f"stopped by {name}{left}", code=SIGNALLED + outcome.signal)
-    stopped = outcome.answer.extra.get("stopped") if outcome.answer is not None else None
-    if limit := _limit(turn, stopped):
-        return limit
-    if not text.strip():
-        hint = "ask again, or ask another model (-m)"
-        return Failure("empty_answer", "the model gave no answer" + turn.only_thought, hint=hint)
-    return Failure("tool_refused", turn.refusals[0]) if turn.refusals else None
-
-
-def _limit(turn: _Turn, stopped: object) -> Failure | None:
-    """The limit that a turn has reached; None if it has reached none."""
-    match stopped:
-        case "steps":
-            problem = "the turn was stopped: it reached the maximum number of steps"
-            hint = "agent.max_steps is the limit; resume the session to continue"
-        case "repeated":
-            name = turn.calls[-1]["name"] if turn.calls else "a tool"
-            problem = f"the turn was stopped: the model repeated a call of {name} that fails"
-            hint = "change what makes it fail, or ask in other words; resume the session to continue"
-        case "length":
-            problem = "the answer was cut: it reached the model's maximum length"
-            hint = "ask for a shorter answer, or resume the session to continue"
-        case _:
-            return None
-    return Failure("limit_reached", problem, hint=hint)
 
 
 class _Turn:
@@ -237,18 +275,6 @@ class _Turn:
         return total
 
 
-def _is_drawn(args: Namespace, out: Out) -> bool:
-    return out.is_terminal and not out.json and not args.print
-
-
-def _view(args: Namespace, out: Out, ticker: Ticker) -> TurnOutput:
-    if out.jsonl:
-        return JsonLinesOutput(out)
-    if out.json:
-        return TurnOutput(out)
-    return DrawnOutput(out, ticker.clear) if _is_drawn(args, out) else PlainOutput(out)
-
-
 def _ask(out: Out, view: TurnOutput, ticker: Ticker) -> Ask | None:
     """Ask the person at the terminal about tool calls; None if there is nobody to ask."""
     if not out.can_ask:
@@ -263,61 +289,7 @@ def _ask(out: Out, view: TurnOutput, ticker: Ticker) -> Ask | None:
     return ask_with(lambda approval, limit: question(approval, out.sheet(), limit=limit), show, asker(show))
 
 
-# ---- One turn for `nacre chat PROMPT`: runs it to its answer, or until a signal ends it
-
-
-_AGAIN = 0.03
-_SUMMARY_SECONDS = 60.0
-_LEARNING_SECONDS, _EARLIER_SECONDS = 3.0, 60.0
-
-
-async def finish_summary(compactor: Compactor, key: str, *, ticker: Ticker) -> int:
-    """Wait for the summary that is due after a turn, for a limited time; returns the signal that ended it, else 0.
-
-    Nothing is lost if it does not get done: it is due after the next turn as well.
-    """
-
-    async def finish() -> None:
-        with anyio.move_on_after(_SUMMARY_SECONDS):
-            await compactor.finish(key)
-
-    return await _wait_for(finish, ticker=ticker)
-
-
-async def finish_learning(learner: Consolidator, *, ticker: Ticker) -> int:
-    """Let memory learn for a limited time; returns the signal that ended it, else 0.
-
-    Nothing is lost if it does not get done: the next process learns it. That one waits longer for what this one left,
-    so that commands in a row learn from every turn, one by one, however slow the model is.
-    """
-
-    async def finish() -> None:
-        with anyio.move_on_after(_LEARNING_SECONDS):
-            await learner.rest()
-        with anyio.move_on_after(_EARLIER_SECONDS):
-            await learner.learn_earlier()
-
-    return await _wait_for(finish, ticker=ticker)
-
-
-async def _wait_for(work: Callable[[], Awaitable[None]], *, ticker: Ticker) -> int:
-    """Wait for work that is done after a turn; returns the signal that ended it, else 0."""
-    caught = 0
-    async with anyio.create_task_group() as tasks:
-
-        async def end_at_signal() -> None:
-            nonlocal caught
-            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-                async for number in signals:
-                    caught = int(number)
-                    tasks.cancel_scope.cancel()
-
-        tasks.start_soon(end_at_signal)
-        tasks.start_soon(ticker.run)
-        await work()
-        tasks.cancel_scope.cancel()
-    ticker.clear()
-    return caught
+# ---- the turn, and what is done after it
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
