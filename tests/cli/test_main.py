@@ -13,7 +13,7 @@ import pytest
 import nacre as library
 from nacre.cli import main
 from nacre.cli.failures import failure_of
-from nacre.cli.notices import tell_warnings
+from nacre.cli.notices import print_warnings
 from tests.cli.conftest import Nacre
 
 
@@ -153,7 +153,7 @@ def test_colour_is_for_who_wants_it(
 
 
 def test_a_warning_that_has_no_reason_does_not_end_in_a_colon(capsys: pytest.CaptureFixture[str]) -> None:
-    tell_warnings()
+    print_warnings()
     logging.getLogger("nacre.test").warning("it did not work", extra={"key": "one", "error": ""})
     assert capsys.readouterr().err == "nacre: it did not work: one\n"
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from nacre.cli.output import paged
+from nacre.cli.output import open_pager
 from tests.cli.conftest import Nacre
 
 
 def shown(text: str) -> str:
     """What is printed without a pager of some text; "" if a pager took it."""
     otherwise = io.StringIO()
-    with paged(otherwise) as stream:
+    with open_pager(otherwise) as stream:
         stream.write(text)
     return otherwise.getvalue()
 

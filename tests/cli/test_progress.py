@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nacre.cli.progress import Progress, lasting
+from nacre.cli.progress import Progress, format_duration
 
 
 class Terminal(io.StringIO):
@@ -63,4 +63,4 @@ def test_without_a_total_nothing_is_foretold() -> None:
 
 @pytest.mark.parametrize(("seconds", "words"), [(99, "99 s"), (100, "2 min"), (5999, "100 min"), (7200, "2.0 h")])
 def test_a_span_is_told_in_the_largest_unit_that_says_enough(seconds: float, words: str) -> None:
-    assert lasting(seconds) == words
+    assert format_duration(seconds) == words

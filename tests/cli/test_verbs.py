@@ -171,7 +171,7 @@ def test_an_unknown_option_is_exit_2(store: Nacre, words: tuple[str, ...]) -> No
 @pytest.mark.parametrize("words", EVERY, ids=" ".join)
 def test_a_module_has_the_shape_of_a_verb(words: tuple[str, ...]) -> None:
     module = load(words[-1])
-    assert module.EXAMPLES
+    assert module.examples
     assert callable(module.add)
     assert callable(module.run)
 

@@ -101,14 +101,14 @@ class Failure(Exception):
         if self.hint:
             found["hint"] = self.hint
         if self.candidates:
-            found["candidates"] = [self._candidate(key, title) for key, title in self.candidates]
+            found["candidates"] = [
+                {"key": key, "title": title, **({"cwd": self.folders[key]} if key in self.folders else {})}
+                for key, title in self.candidates
+            ]
         return found
 
-    def _candidate(self, key: str, title: str) -> dict[str, str]:
-        return {"key": key, "title": title, **({"cwd": self.folders[key]} if key in self.folders else {})}
 
-
-def alone(error: BaseException) -> BaseException:
+def ungroup(error: BaseException) -> BaseException:
     """What went wrong, without the groups that tasks put around it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -129,16 +129,11 @@ def failure_of(error: Exception) -> Failure | None:
             return Failure("failed", message, hint=rest.strip())
     if isinstance(error, OSError):
         return Failure("failed", str(error), hint="`nacre doctor` checks space and permissions")
-    return _uninstalled(error) if isinstance(error, ModuleNotFoundError) else None
+    if isinstance(error, ModuleNotFoundError) and (extra := EXTRAS.get((error.name or "").partition(".")[0])):
+        return Failure("unavailable", f"this needs {error.name}, which is not installed", hint=install_command(extra))
+    return None
 
 
 def internal_failure(error: BaseException) -> Failure:
     """The failure of an error that nobody foresaw."""
     return Failure("internal", f"{type(error).__name__}: {error}", hint="a bug in nacre; -vv shows where")
-
-
-def _uninstalled(error: ModuleNotFoundError) -> Failure | None:
-    extra = EXTRAS.get((error.name or "").partition(".")[0])
-    if extra is None:
-        return None
-    return Failure("unavailable", f"this needs {error.name}, which is not installed", hint=install_command(extra))

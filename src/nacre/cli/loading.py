@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn
 
 from nacre.cli import verbs
 from nacre.cli.failures import OK, Failure
@@ -14,29 +15,15 @@ from nacre.cli.output import Out
 from nacre.cli.verbs import HELP, NAMES, Flags
 
 
-class Verb(Protocol):
-    """A verb: its module, or a `Command` in a module of several."""
-
-    @property
-    def EXAMPLES(self) -> Sequence[tuple[str, str]]:  # noqa: N802 - a constant of the module
-        """What people do with it, and the command for that."""
-
-    def add(self, parser: ArgumentParser) -> None:
-        """Declare the verb's own arguments."""
-
-    def run(self, args: Namespace, out: Out) -> int:
-        """Run it; returns the exit code."""
-
-
 class Command(NamedTuple):
-    """A verb that shares its module with others."""
+    """A verb: what people do with it and the command for that, its own arguments, and how it runs."""
 
-    EXAMPLES: Sequence[tuple[str, str]]
+    examples: Sequence[tuple[str, str]]
     add: Callable[[ArgumentParser], None]
     run: Callable[[Namespace, Out], int]
 
 
-class Parser(ArgumentParser):
+class _Parser(ArgumentParser):
     """A parser that raises Failure, and names the option that was meant."""
 
     def error(self, message: str) -> NoReturn:
@@ -54,49 +41,53 @@ class Parser(ArgumentParser):
 
 def run(program: str, verb: str, flags: Flags, words: list[str]) -> int:
     """Run a verb with its arguments."""
-    module = load(verb)
+    command = load(verb)
     if flags.help:
-        Out(flags).write(help_of(program, verb, module))
+        Out(flags).write(help_of(program, verb, command))
         return OK
-    args = Namespace(words=words) if verb in verbs.HIDDEN else _parse(parser_of(program, module), words)
+    if verb in verbs.HIDDEN:
+        args = Namespace(words=words)
+    else:
+        # Options may stand before, between and after arguments. But Python 3.11 drops `--` when they are intermixed,
+        # and would take what follows for options.
+        parser = parser_of(program, command)
+        args = parser.parse_args(words) if "--" in words else parser.parse_intermixed_args(words)
     args.store, args.agent, args.quiet = flags.store, flags.agent, flags.quiet
-    return module.run(args, Out(flags))
+    return command.run(args, Out(flags))
 
 
-def _parse(parser: ArgumentParser, words: list[str]) -> Namespace:
-    """Read arguments, with options before, between and after them."""
-    # Python 3.11 drops `--` when arguments are intermixed, and would take what follows for options.
-    return parser.parse_args(words) if "--" in words else parser.parse_intermixed_args(words)
-
-
-def load(verb: str) -> Verb:
-    """The module of a verb; raises Failure where this installation has none."""
-    module_name, _, command = verbs.MODULES.get(verb, verb).partition(":")
-    name = f"nacre.cli.commands.{module_name}"
+def load(verb: str) -> Command:
+    """Load the module of a verb; raises Failure where there is none."""
+    name = verb.strip("_").replace("-", "_").replace(" ", "_")
+    shared = next((module for module, names in verbs.MODULES.items() if verb in names), "")
+    path = f"nacre.cli.commands.{shared or name}"
     try:
-        module = import_module(name)
+        module = import_module(path)
     except ModuleNotFoundError as error:
-        if error.name != name:
+        if error.name != path:
             raise
         raise Failure("unavailable", f"this version of nacre has no `{verb}`") from error
-    found: Verb = getattr(module, command) if command else module
-    return found
+    command: Command = getattr(module, name) if shared else Command(module.EXAMPLES, module.add, module.run)
+    return command
 
 
-def parser_of(program: str, module: Verb) -> ArgumentParser:
+def parser_of(program: str, command: Command) -> ArgumentParser:
     """The parser of a verb's own arguments."""
-    parser = Parser(prog=program, add_help=False, allow_abbrev=False, formatter_class=_formatter)
+    columns = os.environ.get("COLUMNS", "")
+    width = min(int(columns), 100) if columns.isdigit() else 80
+    formatter = partial(HelpFormatter, max_help_position=24, width=width)
+    parser = _Parser(prog=program, add_help=False, allow_abbrev=False, formatter_class=formatter)
     parser.color = False  # type: ignore[attr-defined] # newer versions of Python would paint the help
-    module.add(parser)
+    command.add(parser)
     return parser
 
 
-def help_of(program: str, verb: str, module: Verb) -> str:
+def help_of(program: str, verb: str, command: Command) -> str:
     """What `--help` prints for a verb: usage, arguments, examples, and the options of every verb."""
-    parser = parser_of(program, module)
+    parser = parser_of(program, command)
     summary = (verbs.SESSIONS.get(verb) or verbs.TOP.get(verb) or verbs.NESTED.get(verb) or "").rstrip()
     parser.description = f"{summary[:1].upper()}{summary[1:]}."
-    examples = "".join(f"  {command}\n      {what}\n" for what, command in module.EXAMPLES)
+    examples = "".join(f"  {line}\n      {what}\n" for what, line in command.examples)
     takes_ref = any(action.dest in {"ref", "refs"} and action.metavar for action in parser._actions)  # noqa: SLF001 - argparse has no public way
     refs = f"{verbs.REF}\n" if takes_ref else ""
     return f"{parser.format_help()}\nexamples:\n{examples}\n{refs}{HELP}"
@@ -104,12 +95,7 @@ def help_of(program: str, verb: str, module: Verb) -> str:
 
 def closest(word: str, names: Sequence[str]) -> str:
     """The name that was probably meant; "" if none is close."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only for who mistyped
+    from difflib import get_close_matches  # noqa: PLC0415 - only after a typing error
 
     near = get_close_matches(word, names, n=1, cutoff=0.7)
     return near[0] if near else ""
-
-
-def _formatter(prog: str) -> HelpFormatter:
-    columns = os.environ.get("COLUMNS", "")
-    return HelpFormatter(prog, max_help_position=24, width=min(int(columns), 100) if columns.isdigit() else 80)

@@ -18,7 +18,7 @@ Dispatch = Callable[[Flags, list[str]], int]
 def main(words: Sequence[str] | None = None, *, dispatch: Dispatch | None = None) -> int:
     """Run a command line; returns its exit code."""
     try:
-        code = _guarded(sys.argv[1:] if words is None else words, dispatch or _dispatch)
+        code = _run_guarded(sys.argv[1:] if words is None else words, dispatch or _dispatch)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -27,42 +27,40 @@ def main(words: Sequence[str] | None = None, *, dispatch: Dispatch | None = None
     except OSError as error:
         # Every other error is caught below: this is stdout, on a full disk for example.
         _drop_stdout()
-        return _report_lost_output(error.strerror or str(error))
+        if sys.stderr is not None:
+            sys.stderr.write(f"nacre: the output could not be written: {error.strerror or error}\n")
+        return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
 
 
-def _report_lost_output(reason: str) -> int:
-    if sys.stderr is not None:
-        sys.stderr.write(f"nacre: the output could not be written: {reason}\n")
-    return FAILED
-
-
-def _guarded(words: Sequence[str], dispatch: Dispatch) -> int:
+def _run_guarded(words: Sequence[str], dispatch: Dispatch) -> int:
     """Run a command line; an error is printed as a sentence, or as JSON."""
     flags = Flags()
     try:
         _prepare_streams()
-        rest = _taken(flags, words)
+        try:
+            rest = flags.take(words)
+        except Failure:
+            # The rest of the line was not read, and it may ask for errors as JSON.
+            flags.json = flags.json or "--json" in words or "--jsonl" in words
+            raise
         if flags.verbose:
-            _log_to_stderr(flags.verbose)
+            import logging  # noqa: PLC0415 - only with -v
+
+            from nacre.cli.notices import print_warnings  # noqa: PLC0415 - the same
+
+            level = logging.INFO if flags.verbose == 1 else logging.DEBUG
+            logging.getLogger("nacre").setLevel(level)
+            print_warnings(level)
         return dispatch(flags, rest)
     except BrokenPipeError:
         raise
-    except Exception as error:  # the edge: what nobody foresaw is told like any other failure
+    except Exception as error:  # the edge: what nobody foresaw is reported like any other failure
         if os.environ.get("NACRE_DEBUG"):
             raise
         return _report(error, flags)
-
-
-def _taken(flags: Flags, words: Sequence[str]) -> list[str]:
-    try:
-        return flags.take(words)
-    except Failure:
-        # The rest of the line was not read, and it may ask for errors as JSON.
-        flags.json = flags.json or "--json" in words or "--jsonl" in words
-        raise
 
 
 def _report(error: Exception, flags: Flags) -> int:
@@ -72,85 +70,64 @@ def _report(error: Exception, flags: Flags) -> int:
     failure = failure_of(error) or internal_failure(error)
     report(failure, flags)
     if flags.verbose and sys.stderr is not None:
-        _explain(error, flags.verbose)
+        import traceback  # noqa: PLC0415 - only with -v
+
+        from nacre.cli.one_line import clean  # noqa: PLC0415 - the same
+
+        if flags.verbose > 1:
+            sys.stderr.write("".join(traceback.format_exception(error)))
+            return failure.code
+        cause = error.__cause__ or error.__context__
+        while cause is not None:
+            if not isinstance(cause, BaseExceptionGroup):
+                sys.stderr.write(f"  caused by {type(cause).__name__}: {clean(str(cause))}\n")
+            cause = cause.__cause__ or cause.__context__
     return failure.code
 
 
-def _explain(error: BaseException, verbose: int) -> None:
-    import traceback  # noqa: PLC0415 - only with -v
-
-    from nacre.cli.one_line import clean  # noqa: PLC0415 - the same
-
-    if verbose > 1:
-        sys.stderr.write("".join(traceback.format_exception(error)))
-        return
-    cause = error.__cause__ or error.__context__
-    while cause is not None:
-        if not isinstance(cause, BaseExceptionGroup):
-            sys.stderr.write(f"  caused by {type(cause).__name__}: {clean(str(cause))}\n")
-        cause = cause.__cause__ or cause.__context__
-
-
-def _log_to_stderr(verbose: int) -> None:
-    import logging  # noqa: PLC0415 - only with -v
-
-    from nacre.cli.notices import tell_warnings  # noqa: PLC0415 - the same
-
-    logging.getLogger("nacre").setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
-    tell_warnings(logging.INFO if verbose == 1 else logging.DEBUG)
-
-
 def _dispatch(flags: Flags, words: list[str]) -> int:
+    """Find the verb, load only that, and run it; overviews load none."""
     if words[:1] in (["--version"], ["-V"]):
-        return _version()
+        from nacre import __version__  # noqa: PLC0415 - needed only here
+
+        sys.stdout.write(f"nacre {__version__}\n")
+        return OK
     while words[:1] == ["help"]:
         flags.help, words = True, words[1:]
     if not words:
         sys.stdout.write(verbs.overview())
         return OK
-    first = verbs.ALIASES.get(words[0], words[0])
+    first, rest = verbs.ALIASES.get(words[0], words[0]), words[1:]
+    program, verb = f"nacre {first}", first
     if first in verbs.GROUPS:
-        return _dispatch_in(first, flags, words[1:])
-    if (nested := " ".join((first, *words[1:2]))) in verbs.NESTED:
-        return _run(f"nacre {nested}", nested, flags, words[2:])
-    _known(first, (*verbs.TOP, *verbs.HIDDEN), "nacre")
-    return _run(f"nacre {first}", first, flags, words[1:])
-
-
-def _dispatch_in(group: str, flags: Flags, words: list[str]) -> int:
-    named = bool(words) and not words[0].startswith("-")
-    if flags.help and not named:
-        sys.stdout.write(verbs.group_overview(group))
-        return OK
-    given = words[0] if named else verbs.DEFAULT[group]
-    verb = verbs.ALIASES.get(given, given)
-    _known(verb, verbs.GROUPS[group], f"nacre {group}")
-    return _run(f"nacre {group} {verb}", verb, flags, words[1:] if named else words)
-
-
-def _run(program: str, verb: str, flags: Flags, words: list[str]) -> int:
+        is_named = bool(rest) and not rest[0].startswith("-")
+        if flags.help and not is_named:
+            sys.stdout.write(verbs.group_overview(first))
+            return OK
+        given = rest[0] if is_named else verbs.DEFAULT[first]
+        verb, rest = verbs.ALIASES.get(given, given), rest[1:] if is_named else rest
+        _check_verb(verb, verbs.GROUPS[first], program)
+        program = f"{program} {verb}"
+    elif (nested := " ".join((first, *rest[:1]))) in verbs.NESTED:
+        program, verb, rest = f"nacre {nested}", nested, rest[1:]
+    else:
+        _check_verb(first, (*verbs.TOP, *verbs.HIDDEN), "nacre")
     from nacre.cli.loading import run  # noqa: PLC0415 - brings the parser of arguments along
 
-    return run(program, verb, flags, words)
+    return run(program, verb, flags, rest)
 
 
-def _known(verb: str, among: Sequence[str] | dict[str, str], program: str) -> None:
+def _check_verb(verb: str, among: Sequence[str] | dict[str, str], program: str) -> None:
+    """Raise Failure for a verb that does not exist, with the one that was probably meant."""
     if verb in among:
         return
-    from nacre.cli.loading import closest  # noqa: PLC0415 - only for who mistyped
+    from nacre.cli.loading import closest  # noqa: PLC0415 - only after a typing error
 
     is_option = verb.startswith("-")
     near = closest(verb, [*NAMES, "--version"] if is_option else [name for name in among if not name.startswith("_")])
     meant = f"did you mean `{program} {near}`? " if near else ""
     what = "option" if is_option else "verb"
     raise Failure("usage", f"`{program}` has no {what} {verb!r}", hint=f"{meant}`{program} --help` shows them all")
-
-
-def _version() -> int:
-    from nacre import __version__  # noqa: PLC0415 - beside its only use
-
-    sys.stdout.write(f"nacre {__version__}\n")
-    return OK
 
 
 def _prepare_streams() -> None:
@@ -179,7 +156,7 @@ class _Closed(io.TextIOWrapper):
 
 
 def _drop_stdout() -> None:
-    """Whoever read our output has gone: nothing more is printed, not even at exit."""
+    """Print nothing more, not even at exit: the reader of the output is gone."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

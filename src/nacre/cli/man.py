@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from argparse import Action, ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
 
 from nacre import __version__
 from nacre.cli import verbs
-from nacre.cli.loading import Verb, load, parser_of
+from nacre.cli.loading import load, parser_of
 from nacre.cli.verbs import HELP
 
 EXIT_CODES = (
@@ -34,13 +33,25 @@ EXIT_CODES = (
 
 def pages() -> Iterator[tuple[str, str]]:
     """Every manual page: its file name and its text."""
-    yield "nacre.1", _main_page()
+    others = "".join(f".BR {_text(f'nacre-{verb}')} (1)\n" for verb in verbs.TOP if verb != "help")
+    yield (
+        "nacre.1",
+        _page(
+            "nacre",
+            "an agent in your terminal whose sessions survive every crash",
+            f".SH SYNOPSIS\n.B nacre\n.I VERB\n\\&...\n{_verb_list(verbs.TOP)}{_SHARED_OPTIONS}",
+            see_also=others,
+        ),
+    )
     for verb in (verb for verb in verbs.TOP if verb not in {*verbs.GROUPS, "help"}):
         yield f"nacre-{verb}.1", _verb_page(("nacre", verb), verb, verbs.TOP[verb])
     for verb, summary in verbs.NESTED.items():
         yield f"nacre-{verb.replace(' ', '-')}.1", _verb_page(("nacre", *verb.split()), verb, summary)
     for group, table in verbs.GROUPS.items():
-        yield f"nacre-{group}.1", _group_page(group, table)
+        synopsis = f".SH SYNOPSIS\n.B nacre {group}\n.RI [ VERB ]\n\\&...\n"
+        naming = f".SH NAMING A SESSION\n{_verbatim(verbs.REF)}"
+        body = f"{synopsis}{_verb_list(table)}{naming}{_SHARED_OPTIONS}"
+        yield f"nacre-{group}.1", _page(f"nacre-{group}", verbs.TOP[group], body)
         for verb, summary in table.items():
             yield f"nacre-{group}-{verb}.1", _verb_page(("nacre", group, verb), verb, summary)
 
@@ -54,81 +65,32 @@ def write(folder: Path) -> int:
     return len(found)
 
 
-def _main_page() -> str:
-    others = [f"nacre-{verb}" for verb in verbs.TOP if verb != "help"]
-    return "".join(
-        (
-            _head("nacre", "an agent in your terminal whose sessions survive every crash"),
-            ".SH SYNOPSIS\n.B nacre\n.I VERB\n\\&...\n",
-            ".SH VERBS\n",
-            *(_item(verb, summary) for verb, summary in verbs.TOP.items()),
-            _shared_options(),
-            _exit_status(),
-            ".SH SEE ALSO\n",
-            *(f".BR {_text(name)} (1)\n" for name in others),
-        )
-    )
-
-
-def _group_page(group: str, table: dict[str, str]) -> str:
-    return "".join(
-        (
-            _head(f"nacre-{group}", verbs.TOP[group]),
-            f".SH SYNOPSIS\n.B nacre {group}\n.RI [ VERB ]\n\\&...\n",
-            ".SH VERBS\n",
-            *(_item(verb, summary) for verb, summary in table.items()),
-            f".SH NAMING A SESSION\n{_verbatim(verbs.REF)}",
-            _shared_options(),
-            _exit_status(),
-            ".SH SEE ALSO\n.BR nacre (1)\n",
-        )
-    )
-
-
 def _verb_page(words: tuple[str, ...], verb: str, summary: str) -> str:
-    module: Verb = load(verb)
-    parser = parser_of(" ".join(words), module)
+    command = load(verb)
+    parser = parser_of(" ".join(words), command)
     usage = parser.format_usage().removeprefix("usage: ")
-    return "".join(
-        (
-            _head("-".join(words), summary),
-            f".SH SYNOPSIS\n{_verbatim(usage)}",
-            _options(parser),
-            _shared_options(),
-            ".SH EXAMPLES\n",
-            *(f".TP\n{_text(what)}\n.nf\n{_text(command)}\n.fi\n" for what, command in module.EXAMPLES),
-            _exit_status(),
-            ".SH SEE ALSO\n.BR nacre (1)\n",
-        )
-    )
+    options = ""
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public way
+        value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
+        name = value if isinstance(value, str) else " ".join(value)
+        if action.option_strings:
+            value = "" if action.nargs == 0 else f" [{name}]" if action.nargs == "?" else f" {name}"
+            name = f"{', '.join(action.option_strings)}{value}"
+        options += _item(name, action.help or "")
+    options = f".SH OPTIONS\n{options}" if options else ""
+    examples = "".join(f".TP\n{_text(what)}\n.nf\n{_text(line)}\n.fi\n" for what, line in command.examples)
+    body = f".SH SYNOPSIS\n{_verbatim(usage)}{options}{_SHARED_OPTIONS}.SH EXAMPLES\n{examples}"
+    return _page("-".join(words), summary, body)
 
 
-def _head(name: str, summary: str) -> str:
-    return f'.TH {name.upper()} 1 "" "nacre {__version__}" "nacre"\n.SH NAME\n{_text(name)} \\- {_text(summary)}\n'
+def _page(name: str, summary: str, body: str, *, see_also: str = ".BR nacre (1)\n") -> str:
+    head = f'.TH {name.upper()} 1 "" "nacre {__version__}" "nacre"\n.SH NAME\n{_text(name)} \\- {_text(summary)}\n'
+    codes = "".join(_item(str(code), meaning) for code, meaning in EXIT_CODES)
+    return f"{head}{body}.SH EXIT STATUS\n{codes}.SH SEE ALSO\n{see_also}"
 
 
-def _options(parser: ArgumentParser) -> str:
-    rows = [_item(_names(action), action.help or "") for action in parser._actions]  # noqa: SLF001 - argparse has no public way
-    return f".SH OPTIONS\n{''.join(rows)}" if rows else ""
-
-
-def _names(action: Action) -> str:
-    value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
-    shown = value if isinstance(value, str) else " ".join(value)
-    if not action.option_strings:
-        return shown
-    options = ", ".join(action.option_strings)
-    if action.nargs == 0:
-        return options
-    return f"{options} [{shown}]" if action.nargs == "?" else f"{options} {shown}"
-
-
-def _shared_options() -> str:
-    return f".SH OPTIONS OF EVERY VERB\n{_verbatim(HELP.partition(chr(10))[2])}"
-
-
-def _exit_status() -> str:
-    return ".SH EXIT STATUS\n" + "".join(_item(str(code), meaning) for code, meaning in EXIT_CODES)
+def _verb_list(table: dict[str, str]) -> str:
+    return ".SH VERBS\n" + "".join(_item(verb, summary) for verb, summary in table.items())
 
 
 def _item(name: str, text: str) -> str:
@@ -144,6 +106,8 @@ def _text(text: str) -> str:
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
     return f"\\&{escaped}" if escaped.startswith((".", "\\(aq")) else escaped
 
+
+_SHARED_OPTIONS = f".SH OPTIONS OF EVERY VERB\n{_verbatim(HELP.partition(chr(10))[2])}"
 
 if __name__ == "__main__":
     made = write(Path(sys.argv[1] if len(sys.argv) > 1 else "build/man"))

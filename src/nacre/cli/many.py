@@ -28,17 +28,17 @@ class Done(NamedTuple):
 
 
 def keys_of(sessions: Sessions, refs: Iterable[str], *, internal: bool) -> dict[str, str | Failure]:
-    """The keys that references name, as `meant` gives them; an internal one is a Failure unless it is allowed."""
+    """The keys that references name, as `resolve_refs` gives them; an internal one is a Failure unless allowed."""
 
     def look_up(ref: str) -> str:
         key = find(sessions, ref).key
         refuse_internal(key, allowed=internal)
         return key
 
-    return meant(refs, look_up)
+    return resolve_refs(refs, look_up)
 
 
-def meant(refs: Iterable[str], look_up: Callable[[str], T]) -> dict[str, T | Failure]:
+def resolve_refs(refs: Iterable[str], look_up: Callable[[str], T]) -> dict[str, T | Failure]:
     """What references mean, each thing once; a Failure where that is none or not only one.
 
     All are looked up before anything is done: what is done to one session may change what the next reference means.
@@ -64,14 +64,23 @@ def each(
         if isinstance(done, Failure):
             failures.append(done)
             results.append({"ref": ref, "ok": False, "error": done.to_mapping()})
-            _complain(out, done)
+            if not out.json:
+                hint = [f"  {clean(done.hint)}"] if done.hint else []
+                for line in (f"nacre: {clean(done.message)}", *candidate_lines(done), *hint):
+                    out.warn(line)
         else:
             results.append({"ref": ref, "key": done.key, "ok": True, "status": done.status, **done.more})
-            _tell(out, done, dry_run=dry_run)
-    code = _code(failures, len(results))
+            if not out.json:
+                status = f"would be {done.status}" if dry_run else done.status
+                out.say(f"{clean(done.key)}: {done.words or status}")
+    have_all_failed = bool(failures) and len(failures) == len(results)
     if out.json:
-        _document(out, operation, results, failures, dry_run=dry_run)
-    return code
+        document = {"ok": not failures, "operation": operation, "dry_run": dry_run, "results": results}
+        out.document({**document, **({"error": failures[0].to_mapping()} if have_all_failed else {})})
+    if not have_all_failed:
+        return PARTIAL if failures else OK
+    codes = {failure.code for failure in failures}
+    return codes.pop() if len(codes) == 1 else FAILED
 
 
 def _outcome(act: Callable[[T], U], what: T) -> U | Failure:
@@ -83,36 +92,3 @@ def _outcome(act: Callable[[T], U], what: T) -> U | Failure:
         if failure is None or isinstance(error, BrokenPipeError):
             raise
         return failure
-
-
-def _document(
-    out: Out, operation: str, results: list[dict[str, Any]], failures: list[Failure], *, dry_run: bool
-) -> None:
-    document = {"ok": not failures, "operation": operation, "dry_run": dry_run, "results": results}
-    if failures and len(failures) == len(results):
-        document["error"] = failures[0].to_mapping()
-    out.document(document)
-
-
-def _tell(out: Out, done: Done, *, dry_run: bool) -> None:
-    if not out.json:
-        status = f"would be {done.status}" if dry_run else done.status
-        out.say(f"{clean(done.key)}: {done.words or status}")
-
-
-def _complain(out: Out, failure: Failure) -> None:
-    if not out.json:
-        out.warn(f"nacre: {clean(failure.message)}")
-        for line in candidate_lines(failure):
-            out.warn(line)
-        if failure.hint:
-            out.warn(f"  {clean(failure.hint)}")
-
-
-def _code(failures: list[Failure], count: int) -> int:
-    if not failures:
-        return OK
-    if len(failures) < count:
-        return PARTIAL
-    codes = {failure.code for failure in failures}
-    return codes.pop() if len(codes) == 1 else FAILED

@@ -18,19 +18,19 @@ class _Warnings(logging.Handler):
 
     def __init__(self, level: int) -> None:
         super().__init__(level)
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         if hasattr(record, "migrated"):
             # A verb may open the store more than once, and each time finds the same files.
-            if record.getMessage() in self._told:
+            if record.getMessage() in self._printed:
                 return
-            self._told.add(record.getMessage())
+            self._printed.add(record.getMessage())
         extra = [str(value) for name, value in vars(record).items() if name not in _EXPECTED]
         sys.stderr.write(f"nacre: {clean(': '.join(filter(None, [record.getMessage(), *extra])))}\n")
 
 
-def tell_warnings(level: int = logging.WARNING) -> None:
+def print_warnings(level: int = logging.WARNING) -> None:
     """Print what the library logs from now on, from a level up."""
     logger = logging.getLogger("nacre")
     if not any(isinstance(handler, _Warnings) for handler in logger.handlers):
@@ -38,8 +38,8 @@ def tell_warnings(level: int = logging.WARNING) -> None:
 
 
 @contextmanager
-def hush_losses() -> Iterator[None]:
-    """While a verb tells by itself what of a session cannot be read."""
+def silence_losses() -> Iterator[None]:
+    """Print no warning about lost records: the verb itself reports what of a session cannot be read."""
 
     def is_other(record: logging.LogRecord) -> bool:
         return not hasattr(record, "losses")
@@ -55,8 +55,8 @@ def hush_losses() -> Iterator[None]:
 
 
 @contextmanager
-def hushed() -> Iterator[None]:
-    """While a verb tells by itself what the library would warn of."""
+def silence_warnings() -> Iterator[None]:
+    """Print no warning: the verb itself reports what the library would warn of."""
     logger = logging.getLogger("nacre")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -84,7 +84,7 @@ def rfc3339(moment: datetime) -> str:
     return f"{moment.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
-def span(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
     """Read a span of time such as `30d`, `12h` or `2w`."""
     found = _SPAN.match(text.strip())
     if found is None:

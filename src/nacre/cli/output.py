@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partialmethod
 from typing import IO, TYPE_CHECKING, Any
 
 from nacre import config as settings
@@ -118,7 +119,7 @@ class Out:
         more = {"has_more": has_more or cursor is not None, "next_cursor": cursor}
         self.document({"schema_version": 1, "count": len(found), "total": known, **more, "items": found})
 
-    # ---- beside the output
+    # ---- on stderr
 
     def note(self, text: str) -> None:
         """Print a hint on stderr, unless nobody wants hints."""
@@ -129,7 +130,7 @@ class Out:
         """Print on stderr; on a terminal, lines that are too long are broken at blanks."""
         if sys.stderr is not None:
             self._stream.flush()
-            lines = _broken_at_blanks(text, self.width) if sys.stderr.isatty() else [text]
+            lines = _break_lines(text, self.width) if sys.stderr.isatty() else [text]
             sys.stderr.write("".join(f"{line}\n" for line in lines))
             sys.stderr.flush()
 
@@ -147,11 +148,8 @@ class Out:
         if yes:
             return
         if self.json or sys.stdin is None or not sys.stdin.isatty():
-            raise Failure(
-                "usage",
-                f"{question} This needs a confirmation, and there is nobody to ask.",
-                hint="add --yes to confirm",
-            )
+            what = f"{question} This needs a confirmation, and there is nobody to ask."
+            raise Failure("usage", what, hint="add --yes to confirm")
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
@@ -164,7 +162,7 @@ class Out:
             yield
             return
         before = self._stream
-        with paged(before) as stream:
+        with open_pager(before) as stream:
             self._stream = stream
             try:
                 yield
@@ -182,36 +180,19 @@ class Out:
             columns = max(os.get_terminal_size(sys.__stdout__.fileno()).columns if sys.__stdout__ else columns, 40)
         return Sheet(columns=columns, has_colour=self.color, theme=self.theme)
 
-    def bold(self, text: str) -> str:
-        return self._styled("1", text)
-
-    def dim(self, text: str) -> str:
-        return self._styled("2", text)
-
-    def red(self, text: str) -> str:
-        return self._styled("31", text)
-
-    def green(self, text: str) -> str:
-        return self._styled("32", text)
-
-    def yellow(self, text: str) -> str:
-        return self._styled("33", text)
-
-    def blue(self, text: str) -> str:
-        return self._styled("34", text)
-
-    def magenta(self, text: str) -> str:
-        return self._styled("35", text)
-
-    def cyan(self, text: str) -> str:
-        return self._styled("36", text)
-
-    def _styled(self, code: str, text: str) -> str:
+    def _style(self, code: str, text: str) -> str:
         return f"\x1b[{sgr_for(self.theme, code)}m{text}\x1b[0m" if self.color else text
+
+    bold = partialmethod(_style, "1")
+    dim = partialmethod(_style, "2")
+    red = partialmethod(_style, "31")
+    green = partialmethod(_style, "32")
+    yellow = partialmethod(_style, "33")
+    cyan = partialmethod(_style, "36")
 
 
 @contextmanager
-def paged(otherwise: IO[str]) -> Iterator[IO[str]]:
+def open_pager(otherwise: IO[str]) -> Iterator[IO[str]]:
     """Where to print so that the pager shows it; the stream that is given if there is no pager."""
     import subprocess  # noqa: PLC0415 - only on a terminal
 
@@ -256,7 +237,7 @@ def report(error: Failure, flags: Flags) -> None:
         sys.stderr.write(f"  {clean(line.strip())}\n")
 
 
-def _broken_at_blanks(text: str, columns: int) -> Iterator[str]:
+def _break_lines(text: str, columns: int) -> Iterator[str]:
     """Lines no wider than a terminal; a word that is wider, such as an address, stays whole, so that it can be copied.
 
     Colours take no room. A line that is continued is indented as its beginning is.

@@ -58,7 +58,7 @@ class Progress:
         of_total = f" of {self._amount(self.total)}" if self.total else ""
         parts = [f"{self._what} {self._amount(self._done)}{of_total}", f"{self._amount(int(rate))}/s"]
         if self.total and rate > 0:
-            parts.append(f"{lasting(max(0, self.total - self._done) / rate)} left")
+            parts.append(f"{format_duration(max(0, self.total - self._done) / rate)} left")
         return ", ".join(parts)
 
     def _amount(self, count: int) -> str:
@@ -66,7 +66,7 @@ class Progress:
 
 
 def _columns() -> int:
-    import os  # noqa: PLC0415 - beside its only use, which most runs never reach
+    import os  # noqa: PLC0415 - needed only here, which most runs never reach
 
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns
@@ -74,7 +74,7 @@ def _columns() -> int:
         return 80
 
 
-def lasting(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A span of time for people, in the largest unit that says enough."""
     if seconds < _MINUTES_FROM:
         return f"{seconds:.0f} s"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from nacre.sessions import Sessions
 
 _SCHEDULE = "schedule:"
-_SHORTEST = 4
-_MOST_CANDIDATES = 20
+_MIN_PREFIX = 4
+_MAX_CANDIDATES = 20
 _LAST = re.compile(r"@last(?:~(\d{1,6}))?\Z")
 _ROW = re.compile(r"@(\d{1,9})\Z")
 _POINT = re.compile(r"(.+)@(?:([0-9a-f]{32})/)?(\d{1,15})\Z", re.DOTALL)
@@ -76,17 +76,16 @@ def find(sessions: Sessions, ref: str) -> Target:
     """The session that a reference names; raises Failure where that is none or not only one."""
     if not ref:
         raise Failure("usage", "the name of the session is empty", hint="`nacre sessions list` shows the sessions")
-    if (key := _fixed(sessions, ref)) is not None:
+    if (key := _look_up(sessions, ref)) is not None:
         return Target(key)
-    point = _POINT.match(ref)
-    if point is None:
-        return Target(_searched(sessions, ref))
-    try:
-        return Target(_only(sessions, point[1]), int(point[3]), point[2] or "")
-    except Failure as failure:
-        if failure.kind != "not_found":
-            raise
-    return Target(_searched(sessions, ref))
+    if point := _POINT.match(ref):
+        try:
+            key = _look_up(sessions, point[1])
+            return Target(_search(sessions, point[1]) if key is None else key, int(point[3]), point[2] or "")
+        except Failure as failure:
+            if failure.kind != "not_found":
+                raise
+    return Target(_search(sessions, ref))
 
 
 def find_active(sessions: Sessions, ref: str) -> Target:
@@ -113,7 +112,7 @@ def choose(ref: str, choices: Iterable[Choice], what: str, *, hint: str) -> str:
     matches: tuple[Callable[[Choice], bool], ...] = (
         lambda one: one.key == ref,
         lambda one: one.title.casefold() == ref.casefold(),
-        lambda one: len(ref) >= _SHORTEST and one.key.startswith(ref),
+        lambda one: len(ref) >= _MIN_PREFIX and one.key.startswith(ref),
         lambda one: is_uid and any(uid.startswith(ref) or uid.endswith(ref) for uid in one.uids),
     )
     for match in matches:
@@ -124,7 +123,7 @@ def choose(ref: str, choices: Iterable[Choice], what: str, *, hint: str) -> str:
 
 
 def is_key(sessions: Sessions, ref: str) -> bool:
-    """Tell whether a key has a log, without opening it: who opens a damaged one mends it, and `verify` must not."""
+    """Tell whether a key has a log, without opening it: opening a damaged one repairs it, and `verify` must not."""
     try:
         return bool(sessions.status(ref))
     except InvalidKey:
@@ -158,109 +157,69 @@ def talks(sessions: Sessions, *, folder: str | None = None) -> Iterator[SessionI
         cursor = page.cursor
 
 
-# ---- references that name at most one session
-
-
-def _only(sessions: Sessions, ref: str) -> str:
-    key = _fixed(sessions, ref)
-    return _searched(sessions, ref) if key is None else key
-
-
-def _fixed(sessions: Sessions, ref: str) -> str | None:
+def _look_up(sessions: Sessions, ref: str) -> str | None:
     """The key that a reference means without a search; None if it is none of that kind."""
     if is_key(sessions, ref):
         return ref
     if found := _LAST.match(ref):
-        return _newest(sessions, int(found[1] or 0))
+        # The newest session in which a person talks, or one of those before it.
+        back, count = int(found[1] or 0), 0
+        for count, info in enumerate(talks(sessions), 1):
+            if count > back:
+                return info.key
+        what = f"there are only {count} active sessions" if count else "there is no session yet"
+        raise Failure("not_found", what, hint="`nacre sessions list --all` shows archived sessions too")
     if found := _ROW.match(ref):
-        return _row(sessions, int(found[1]))
-    if ref.endswith(".jsonl") and os.path.isfile(ref):
-        return _by_path(sessions, ref)
-    return None
-
-
-def _newest(sessions: Sessions, back: int) -> str:
-    """The newest session in which a person talks, or one of those before it."""
-    count = 0
-    for count, info in enumerate(talks(sessions), 1):
-        if count > back:
-            return info.key
-    what = f"there are only {count} active sessions" if count else "there is no session yet"
-    raise Failure("not_found", what, hint="`nacre sessions list --all` shows archived sessions too")
-
-
-def _row(sessions: Sessions, row: int) -> str:
-    keys = recall_rows(sessions.location)
-    if not 1 <= row <= len(keys):
+        row, keys = int(found[1]), recall_rows(sessions.location)
+        if 1 <= row <= len(keys):
+            return keys[row - 1]
         what = f"the last list had {len(keys)} rows" if keys else "this store has not been listed yet"
         raise Failure("not_found", f"there is no row {row}: {what}", hint="`nacre sessions list` numbers the sessions")
-    return keys[row - 1]
-
-
-def _by_path(sessions: Sessions, path: str) -> str:
-    path = os.path.realpath(path)
+    if not (ref.endswith(".jsonl") and os.path.isfile(ref)):
+        return None
+    path = os.path.realpath(ref)
     root = os.path.dirname(os.path.dirname(path))
     if root != os.path.realpath(sessions.location):
         raise Failure("not_found", f"{path} is not in the store at {sessions.location}", hint=f"add --store {root}")
     key = sessions.key_of_file(path)
     if key is None:
-        raise Failure(
-            "damaged", f"{path} does not name its session", hint="`nacre sessions verify` reports what is wrong"
-        )
+        hint = "`nacre sessions verify` reports what is wrong"
+        raise Failure("damaged", f"{path} does not name its session", hint=hint)
     return key
 
 
-# ---- references that must be searched for
-
-
-def _searched(sessions: Sessions, ref: str) -> str:
+def _search(sessions: Sessions, ref: str) -> str:
+    """The key of the session with this title, other name, or beginning of the key or uid; raises Failure if none."""
     infos = [*sessions.list(), *sessions.list(archived=True)]
-    title = ref.casefold()
-    found = [info for info in infos if info.title.casefold() == title]
-    if not found and (keys := _by_alias(sessions, ref)):
-        return _single(ref, [(key, "") for key in keys])
-    if not found and len(ref) >= _SHORTEST:
+    found = [info for info in infos if info.title.casefold() == ref.casefold()]
+    if not found and not is_internal(ref):
+        # Sessions that have this other name are not opened, for `is_key`'s reason.
+        tables = (sessions.read(table, alias_table.read) for table in alias_table.TABLES)
+        named = alias_table.join(table for table in tables if table is not None).keys.get(ref, ())
+        if keys := [key for key in named if is_key(sessions, key)]:
+            return _single(ref, [(key, "") for key in keys])
+    if not found and len(ref) >= _MIN_PREFIX:
         found = [info for info in infos if info.key.startswith(ref)]
-        found += _by_uid(ref, infos)
+        if _UID.match(ref):
+            found += [info for info in infos if info.generation.startswith(ref) or info.generation.endswith(ref)]
     if not found:
         raise _missing(ref, "session", "`nacre sessions list --all` shows every session")
-    return _single(ref, _different(found))
-
-
-def _different(found: list[SessionInfo]) -> list[tuple[str, str]]:
-    """Keys with titles, each key once: generations of a session are one session."""
-    return list({info.key: (info.key, info.title) for info in found}.values())
-
-
-def _by_alias(sessions: Sessions, ref: str) -> list[str]:
-    """The keys of the sessions that have this other name; they are not opened, for `is_key`'s reason."""
-    if is_internal(ref):
-        return []
-    tables = (sessions.read(table, alias_table.read) for table in alias_table.TABLES)
-    keys = alias_table.join(table for table in tables if table is not None).keys.get(ref, ())
-    return [key for key in keys if is_key(sessions, key)]
-
-
-def _by_uid(ref: str, infos: list[SessionInfo]) -> Iterator[SessionInfo]:
-    if _UID.match(ref):
-        yield from (info for info in infos if info.generation.startswith(ref) or info.generation.endswith(ref))
-
-
-# ---- answers
+    # Each key once: generations of a session are one session.
+    return _single(ref, list({info.key: (info.key, info.title) for info in found}.values()))
 
 
 def _single(ref: str, found: list[tuple[str, str]]) -> str:
     if len(found) == 1:
         return found[0][0]
-    more = len(found) - _MOST_CANDIDATES
+    more = len(found) - _MAX_CANDIDATES
     raise Failure(
         "ambiguous",
         f"{ref!r} matches {len(found)} sessions",
         hint=f"… and {more} more; be more specific" if more > 0 else "be more specific, or use the key",
-        candidates=sorted(found)[:_MOST_CANDIDATES],
+        candidates=sorted(found)[:_MAX_CANDIDATES],
     )
 
 
 def _missing(ref: str, what: str, hint: str) -> Failure:
-    short = f" (a prefix has at least {_SHORTEST} characters)" if len(ref) < _SHORTEST else ""
+    short = f" (a prefix has at least {_MIN_PREFIX} characters)" if len(ref) < _MIN_PREFIX else ""
     return Failure("not_found", f"there is no {what} {ref!r}{short}", hint=hint)

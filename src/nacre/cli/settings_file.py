@@ -46,9 +46,8 @@ def set_key(text: str, names: Sequence[str], value: Any) -> str:
                 return "".join(changed)
         except ValueError:
             continue
-    raise Failure(
-        "config", f"{'.'.join(names)} cannot be set: the layout of the file is not supported", hint="nacre config edit"
-    )
+    what = f"{'.'.join(names)} cannot be set: the layout of the file is not supported"
+    raise Failure("config", what, hint="nacre config edit")
 
 
 def unset_key(text: str, names: Sequence[str]) -> str:
@@ -72,14 +71,14 @@ def write(path: str, text: str) -> None:
 def _candidates(lines: list[str], names: tuple[str, ...], value: str) -> Iterator[list[str]]:
     """The file with the key at each place where it may stand, best first."""
     found = list(_assignments(lines))
-    # 1. Where it is set now; the comment behind it stays.
+    # 1. Where it is set now; the comment after it stays.
     for old in found:
         if old.names == names:
             head = lines[old.first][: old.column]
             tail = _comment(lines[old.first : old.last])
             newline = "\r\n" if lines[old.last - 1].endswith("\r\n") else "\n"
             yield [*lines[: old.first], f"{head}{value}{tail}{newline}", *lines[old.last :]]
-    # 2. In its table: below a line that shows it as a comment, else behind the last key.
+    # 2. In its table: below a line that shows it as a comment, else after the last key.
     line = f"{_written(names[-1:])} = {value}\n"
     start, end = _table(lines, names[:-1])
     if start >= 0:
@@ -88,7 +87,7 @@ def _candidates(lines: list[str], names: tuple[str, ...], value: str) -> Iterato
         hints = [at + 1 for at in range(start, end) if shown.match(lines[at])]
         place = (hints or inside or [start])[-1]
         yield [*lines[:place], line, *lines[place:]]
-    # 3. Beside other keys of the table that are written with dots.
+    # 3. Next to other keys of the table that are written with dots.
     for before in reversed(found):
         if before.names[:-1] == names[:-1]:
             for written in (names, names[-1:]):
@@ -129,7 +128,7 @@ def _table(lines: list[str], names: tuple[str, ...]) -> tuple[int, int]:
 
 
 def _comment(lines: list[str]) -> str:
-    """The comment behind a value, with the blanks before it."""
+    """The comment after a value, with the blanks before it."""
     text, last = "".join(lines[:-1]), lines[-1].rstrip("\r\n")
     for found in re.finditer(r"[ \t]*#", last):
         if _parses(text + last[: found.start()]):
@@ -156,10 +155,7 @@ def _written(names: Sequence[str]) -> str:
 def _with(tables: dict[str, Any], names: Sequence[str], value: Any) -> dict[str, Any]:
     """The tables with one key set."""
     first, *rest = names
-    below = tables.get(first)
-    inner = _with(below if isinstance(below, dict) else {}, rest, value) if rest else _plain(value)
-    return {**tables, first: inner}
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    if rest:
+        below = tables.get(first)
+        value = _with(below if isinstance(below, dict) else {}, rest, value)
+    return {**tables, first: list(value) if isinstance(value, tuple) else value}

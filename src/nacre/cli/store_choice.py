@@ -32,23 +32,21 @@ def main_root(args: Namespace) -> str:
     return root_of(args) if args.agent == MAIN else root_of(args).removesuffix(f"/agents/{args.agent}")
 
 
-def opened(args: Namespace, *, create: bool = False) -> Sessions:
+def open_store(args: Namespace, *, create: bool = False) -> Sessions:
     """Open the store; one that was named and is not there is an error, the default one is then just empty.
 
     Raises Failure for a place that cannot be a store: it must not look like a store without sessions.
     """
-    from nacre.cli.notices import tell_warnings  # noqa: PLC0415 - a list that is up to date opens nothing
+    from nacre.cli.notices import print_warnings  # noqa: PLC0415 - a list that is up to date opens nothing
     from nacre.opening import open as open_sessions  # noqa: PLC0415 - the same
 
-    tell_warnings()
+    print_warnings()
     root = root_of(args)
     if _is_folder(root) or create:
         return open_sessions(root)
     if args.store:
         raise Failure(
-            "not_found",
-            f"there is no store at {root}",
-            hint="the first message creates one; check --store and --agent",
+            "not_found", f"there is no store at {root}", hint="the first message creates one; check --store and --agent"
         )
     if not getattr(args, "quiet", True):
         sys.stderr.write(f"no store at {clean(root)} yet; the first message creates it\n")
@@ -76,8 +74,15 @@ def _is_folder(path: str) -> bool:
     return True
 
 
+def count_logs(folder: str) -> int:
+    try:
+        return sum(name.endswith(".jsonl") for name in os.listdir(folder))
+    except OSError:
+        return 0
+
+
 def emptied_logs(root: str) -> list[str]:
-    """Logs that have lost everything; one that is being created has a file beside it that says so."""
+    """Logs that have lost everything; one that is being created has a file next to it that says so."""
     found: list[str] = []
     for folder in ("sessions", "archive"):
         with suppress(OSError), os.scandir(f"{root}/{folder}") as files:

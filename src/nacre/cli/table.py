@@ -29,16 +29,21 @@ def show(out: Out, columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -
     Where even the narrowest columns do not fit, a row is several lines without a heading.
     """
     titles = [column.title for column in columns]
-    whole = [_widest(cells) for cells in zip(titles, *rows, strict=True)]
+    whole = [max(map(len if "".join(cells).isascii() else width, cells)) for cells in zip(titles, *rows, strict=True)]
     widths = list(whole)
     if out.has_width:
         _fit(columns, widths, out.width, rows)
         if sum(widths) + len(_GAP) * (len(widths) - 1) > out.width:
-            out.say("\n".join(line for row in rows for line in _stacked(columns, row, out.width)))
+            out.say("\n".join(line for row in rows for line in _stack(columns, row, out.width)))
             return
+    # The line of a row in which every character is one column wide.
+    cells = [f"%{size}s" if column.right else f"%-{size}s" for column, size in zip(columns, widths, strict=True)]
+    if not columns[-1].right:
+        cells[-1] = "%s"
+    styled = zip(columns, cells, strict=True)
+    plain = _GAP.join(column.style(cell) if column.style else cell for column, cell in styled)
+    narrowed = [at for at, needed in enumerate(whole) if widths[at] < needed]
     heading = [Column(column.title, right=column.right, style=out.dim) for column in columns]
-    plain = _template(columns, widths)
-    narrowed = [at for at, most in enumerate(whole) if widths[at] < most]
     lines = [_line(heading, titles, widths)]
     for row in rows:
         if narrowed and any(width(row[at]) > widths[at] for at in narrowed):
@@ -50,24 +55,14 @@ def show(out: Out, columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -
     out.say("\n".join(lines))
 
 
-def _widest(cells: Sequence[str]) -> int:
-    return max(map(len if "".join(cells).isascii() else width, cells))
-
-
-def _template(columns: Sequence[Column], widths: Sequence[int]) -> str:
-    """The line of a row in which every character is one column wide."""
-    cells = [f"%{size}s" if column.right else f"%-{size}s" for column, size in zip(columns, widths, strict=True)]
-    if not columns[-1].right:
-        cells[-1] = "%s"
-    return _GAP.join(column.style(cell) if column.style else cell for column, cell in zip(columns, cells, strict=True))
-
-
 def _fit(columns: Sequence[Column], widths: list[int], room: int, rows: Sequence[tuple[str, ...]]) -> None:
     """Take columns away from what wraps in few rows, from what shrinks, then from what wraps, until the line fits."""
     over = sum(widths) + len(_GAP) * (len(widths) - 1) - room
     shrinking = [at for at, column in enumerate(columns) if column.shrinks]
     wrapping = [at for at, column in enumerate(columns) if column.wraps]
-    few = [(at, _usual([row[at] for row in rows])) for at in wrapping if over > 0 and rows]
+    # Enough for three cells of four: a few long ones must not take the room of all others.
+    place = (len(rows) - 1) * 3 // 4
+    few = [(at, sorted(width(row[at]) for row in rows)[place]) for at in wrapping if over > 0 and rows]
     # A quarter of the line is a fair share; with many columns there may be less.
     fair = [(at, max(_NARROWEST, room // 4)) for at in (*shrinking, *wrapping)]
     for at, least in (*few, *fair, *((at, _NARROWEST) for at in (*shrinking, *wrapping))):
@@ -76,33 +71,34 @@ def _fit(columns: Sequence[Column], widths: list[int], room: int, rows: Sequence
         over -= taken
 
 
-def _usual(cells: Sequence[str]) -> int:
-    """The width that is enough for three cells of four: a few long ones must not take the room of all others."""
-    return sorted(map(width, cells))[(len(cells) - 1) * 3 // 4]
-
-
 def _lines(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    """A row of which a cell is cut, or broken into several lines."""
     cells = [
-        column.wraps(cell, columns_) if column.wraps else [cut(cell, columns_)]
-        for column, cell, columns_ in zip(columns, row, widths, strict=True)
+        column.wraps(cell, room) if column.wraps else [cut(cell, room)]
+        for column, cell, room in zip(columns, row, widths, strict=True)
     ]
     for at in range(max(map(len, cells))):
         yield _line(columns, [cell[at] if at < len(cell) else "" for cell in cells], widths)
 
 
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
-    return _GAP.join(map(_cell, columns, row, widths)).rstrip()
+    cells: list[str] = []
+    for column, text, room in zip(columns, row, widths, strict=True):
+        blanks = " " * (room - (len(text) if text.isascii() else width(text)))
+        styled = column.style(text) if column.style and text else text
+        cells.append(blanks + styled if column.right else styled + blanks)
+    return _GAP.join(cells).rstrip()
 
 
-def _stacked(columns: Sequence[Column], row: Sequence[str], room: int) -> Iterator[str]:
+def _stack(columns: Sequence[Column], row: Sequence[str], room: int) -> Iterator[str]:
     """A row as lines of cells, the second and later ones indented; a number has its title before it."""
     indent, line, used = "", "", 0
     for column, text in zip(columns, row, strict=True):
         if not text:
             continue
         lead = f"{column.title.lower()} " if column.right and column.title.isalpha() else ""
-        most = room - len(_INDENT)
-        parts = column.wraps(text, most) if column.wraps else [cut(text, most - len(lead))]
+        limit = room - len(_INDENT)
+        parts = column.wraps(text, limit) if column.wraps else [cut(text, limit - len(lead))]
         for part in parts:
             taken = width(lead + part)
             if line and used + len(_GAP) + taken > room:
@@ -113,10 +109,3 @@ def _stacked(columns: Sequence[Column], row: Sequence[str], room: int) -> Iterat
             used += len(gap) + taken
             lead = ""
     yield line
-
-
-def _cell(column: Column, text: str, columns: int) -> str:
-    """A text with blanks around it."""
-    blanks = " " * (columns - (len(text) if text.isascii() else width(text)))
-    styled = column.style(text) if column.style and text else text
-    return blanks + styled if column.right else styled + blanks

@@ -67,38 +67,27 @@ HIDDEN = ("__complete",)
 NESTED = {"serve tokens": "tokens of the HTTP interface for other people and programs: add, list, revoke"}
 """Verbs of a verb that also works alone."""
 MODULES = {
-    "__complete": "completion:complete",
-    "archive": "session_changes:archive",
-    "backup": "housekeeping:backup",
-    "compact": "housekeeping:compact",
-    "completion": "completion:completion",
-    "du": "housekeeping:du",
-    "export": "transfer:export",
-    "fork": "session_changes:fork",
-    "gc": "housekeeping:gc",
-    "migrate": "transfer:migrate",
-    "move-folder": "session_changes:move_folder",
-    "permissions": "trust:permissions",
-    "pin": "session_changes:pin",
-    "quarantine": "damage:quarantine",
-    "rename": "session_changes:rename",
-    "repair": "damage:repair",
-    "restore": "trash:restore",
-    "retain": "housekeeping:retain",
-    "rm": "trash:rm",
-    "serve tokens": "serve_tokens",
-    "show": "show:show",
-    "summarize": "session_changes:summarize",
-    "tag": "session_changes:tag",
-    "tail": "show:tail",
-    "trash": "trash:trash",
-    "trust": "trust:trust",
-    "unarchive": "session_changes:unarchive",
-    "unpin": "session_changes:unpin",
-    "untag": "session_changes:untag",
-    "verify": "damage:verify",
+    "completion": ("completion", "__complete"),
+    "damage": ("verify", "repair", "quarantine"),
+    "housekeeping": ("du", "compact", "gc", "retain", "backup"),
+    "session_changes": (
+        "rename",
+        "tag",
+        "untag",
+        "pin",
+        "unpin",
+        "archive",
+        "unarchive",
+        "fork",
+        "move-folder",
+        "summarize",
+    ),
+    "show": ("show", "tail"),
+    "transfer": ("export", "migrate"),
+    "trash": ("rm", "trash", "restore"),
+    "trust": ("trust", "permissions"),
 }
-"""Where a verb is, if its module has another name; after a colon, which of several in it."""
+"""Modules that several verbs share; any other verb is a module of its name."""
 
 HELP = """\
 options of every verb:
@@ -147,7 +136,7 @@ examples:
   nacre s verify --json | jq .ok            check the store in a script
 """
 
-SWITCHES = {
+_SWITCHES = {
     "--json": "json",
     "--jsonl": "jsonl",
     "--iso": "iso",
@@ -155,9 +144,10 @@ SWITCHES = {
     "--quiet": "quiet",
     "-q": "quiet",
 }
-VERBOSE = {"-v": 1, "--verbose": 1, "-vv": 2}
-HELPS = ("-h", "--help")
-NAMES = ("--store", "--agent", "--config", "--color", "--no-color", *SWITCHES, "-v", "--verbose", *HELPS)
+_VERBOSE = {"-v": 1, "--verbose": 1, "-vv": 2}
+_HELPS = ("-h", "--help")
+_VALUES = {"--store": "the path of a store", "--agent": "the name of an agent", "--config": "the path of a file"}
+NAMES = (*_VALUES, "--color", "--no-color", *_SWITCHES, "-v", "--verbose", *_HELPS)
 """Every option of this kind, for completion and for errors."""
 _WHEN = ("auto", "always", "never")
 MAIN = "main"
@@ -204,7 +194,25 @@ class Flags:
         waiting = list(reversed(words))
         while waiting and waiting[-1] != "--":
             word = waiting.pop()
-            if not self._takes(word, waiting):
+            name, equals, value = word.partition("=")
+            if name in _VALUES:
+                if not equals and not waiting:
+                    raise Failure("usage", f"{name} needs {_VALUES[name]}")
+                setattr(self, name.removeprefix("--"), value if equals else waiting.pop())
+            elif word in _VERBOSE:
+                self.verbose += _VERBOSE[word]
+            elif name == "--color":
+                # Without a value it means always.
+                self.color = value if equals else waiting.pop() if waiting and waiting[-1] in _WHEN else "always"
+                if self.color not in _WHEN:
+                    raise Failure("usage", f"--color is auto, always or never, not {self.color!r}")
+            elif word == "--no-color":
+                self.color = "never"
+            elif word in _HELPS:
+                self.help = True
+            elif word in _SWITCHES:
+                setattr(self, _SWITCHES[word], True)
+            else:
                 rest.append(word)
         if self.config:
             # The variable is how every part, and every process started from here, learns of it.
@@ -213,39 +221,8 @@ class Flags:
             self.store = f"{self.store or default_place()}/agents/{self.agent}"
         return [*rest, *reversed(waiting)]
 
-    def _takes(self, word: str, waiting: list[str]) -> bool:
-        name, equals, value = word.partition("=")
-        if name == "--store":
-            self.store = value if equals else _next(waiting, "--store", "the path of a store")
-        elif name == "--agent":
-            self.agent = value if equals else _next(waiting, "--agent", "the name of an agent")
-        elif name == "--config":
-            self.config = value if equals else _next(waiting, "--config", "the path of a file")
-        elif word in VERBOSE:
-            self.verbose += VERBOSE[word]
-        elif name == "--color":
-            # Without a value it means always.
-            self.color = value if equals else waiting.pop() if waiting and waiting[-1] in _WHEN else "always"
-            if self.color not in _WHEN:
-                raise Failure("usage", f"--color is auto, always or never, not {self.color!r}")
-        elif word == "--no-color":
-            self.color = "never"
-        elif word in HELPS:
-            self.help = True
-        elif word in SWITCHES:
-            setattr(self, SWITCHES[word], True)
-        else:
-            return False
-        return True
-
 
 def default_place() -> str:
     """The default store: the same as the library's, without loading it."""
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return os.environ.get("NACRE_HOME") or f"{data}/nacre"
-
-
-def _next(waiting: list[str], option: str, what: str) -> str:
-    if not waiting:
-        raise Failure("usage", f"{option} needs {what}")
-    return waiting.pop()

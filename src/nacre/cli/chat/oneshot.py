@@ -21,7 +21,7 @@ from nacre.cli.chat.questions import ask_with
 from nacre.cli.chat.resume import resume_command, tell_how_to_resume
 from nacre.cli.chat.ticker import Ticker
 from nacre.cli.chat.turn_output import DrawnOutput, JsonLinesOutput, PlainOutput, TurnOutput, refusal
-from nacre.cli.failures import OK, PIPE_CLOSED, SIGNALLED, Failure, alone, failure_of, internal_failure
+from nacre.cli.failures import OK, PIPE_CLOSED, SIGNALLED, Failure, failure_of, internal_failure, ungroup
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 from nacre.errors import NacreError, Stopped
@@ -80,7 +80,7 @@ async def answer(app: App, args: Namespace, out: Out, inbound: UserMessage) -> i
         outcome = await once.run()
     except Exception as error:
         view.end()
-        single = alone(error)
+        single = ungroup(error)
         failure = (failure_of(single) if isinstance(single, Exception) else None) or internal_failure(single)
         failure.details = turn.details("")
         failure.hint = "\n".join(filter(None, [failure.hint, turn.how_to_ask_again(args, out)]))

@@ -20,7 +20,7 @@ from nacre.cli.failures import Failure
 from nacre.cli.one_line import clean, cut
 from nacre.cli.output import Out
 from nacre.cli.refs import Choice, choose, find, refuse_internal, talks
-from nacre.cli.store_choice import is_active, opened
+from nacre.cli.store_choice import is_active, open_store
 from nacre.cli.verbs import default_place
 from nacre.errors import StoreError
 from nacre.history.message_text import first_text
@@ -191,7 +191,7 @@ def require_terminal(args: Namespace, out: Out) -> None:
     """Raise Failure with the sessions that -r could resume, unless there is somebody to choose one."""
     if _is_interactive(out):
         return
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         found = candidates(sessions, folder=args.folder, limit=_MAX_SHOWN) if sessions.location != ":memory:" else []
     shown = [(one.key, one.title or one.first_words) for one in found]
     folders = {one.key: one.cwd for one in found if one.cwd}

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from nacre.cli.failures import OK, Failure, alone
+from nacre.cli.failures import OK, Failure, ungroup
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 
@@ -27,10 +27,7 @@ EXAMPLES = (
     ("plain text, also on a terminal", "nacre chat -p 'three names for a boat'"),
     ("let it run the tests", "nacre chat --allow 'shell(npm test)' 'do the tests pass?'"),
     ("one JSON document", "nacre chat --json 'say hello' | jq -r .answer"),
-    (
-        "one JSON object per event, as it happens",
-        "nacre chat --jsonl 'say hello' | jq -c .type",
-    ),
+    ("one JSON object per event, as it happens", "nacre chat --jsonl 'say hello' | jq -c .type"),
     ("store nothing", "nacre chat --incognito"),
 )
 
@@ -47,7 +44,7 @@ def add(parser: ArgumentParser) -> None:
     # The folder.
     parser.add_argument("-C", "--directory", metavar="DIR", help="work in this folder instead of the current one")
     parser.add_argument("--trust", action="store_true", help="trust the folder for this run")
-    # The model and what it is told.
+    # The model and its instructions.
     parser.add_argument("-m", "--model", metavar="NAME", help="model that answers, as `nacre models` lists it")
     parser.add_argument("--allow-remote", action="store_true", help="let a remote model answer after a local one did")
     system = "replace the persona (agent.persona, PERSONA.md) in the system prompt, for this run"
@@ -65,7 +62,9 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: Out) -> int:
-    from nacre.cli.chat.questions import ask_for_trust, folder_of  # noqa: PLC0415 - help does not need it
+    from nacre.channels.file_parts import attach  # noqa: PLC0415 - help does not need it
+    from nacre.cli.chat.questions import ask_for_trust, folder_of  # noqa: PLC0415 - the same
+    from nacre.errors import NacreError  # noqa: PLC0415 - the same
 
     if args.newest is not None and args.ref is not None:
         raise Failure("usage", "-c continues the newest chat of this folder and -r another one: use one of them")
@@ -76,8 +75,11 @@ def run(args: Namespace, out: Out) -> int:
         from nacre.cli.chat.resume import require_terminal  # noqa: PLC0415 - help does not need it
 
         require_terminal(args, out)
-    attachments = [_attach(path) for path in args.attach]
-    prompt, piped = _prompt(args)
+    try:
+        attachments = [attach(path) for path in args.attach]
+    except NacreError as error:
+        raise Failure("usage", f"--attach: {error}") from error
+    prompt, piped = _read_prompt(args)
     if prompt is None and (out.json or args.print):
         option = "--print" if args.print else "--jsonl" if out.jsonl else "--json"
         raise Failure("usage", f"{option} answers once and needs a prompt", hint=f"nacre chat {option} 'say hello'")
@@ -88,43 +90,28 @@ def run(args: Namespace, out: Out) -> int:
     try:
         code = anyio.run(_chat, args, out, prompt, piped, attachments)
     except BaseExceptionGroup as group:
-        raise alone(group) from group
+        raise ungroup(group) from group
     if code == OK and getattr(sys.stdout, "has_lost", False):
         raise Failure("failed", "the output could not be written: stdout is closed")
     return code
 
 
-def _attach(path: str) -> dict[str, Any]:
-    from nacre.channels.file_parts import attach  # noqa: PLC0415 - help does not need it
-    from nacre.errors import NacreError  # noqa: PLC0415 - the same
-
-    try:
-        return attach(path)
-    except NacreError as error:
-        raise Failure("usage", f"--attach: {error}") from error
-
-
-def _prompt(args: Namespace) -> tuple[str | None, str]:
-    """The prompt of a one-shot run, the arguments and then what is piped in; None to talk. And what is beside words."""
+def _read_prompt(args: Namespace) -> tuple[str | None, str]:
+    """The prompt of a one-shot run, and what of it was piped in besides words; None to talk."""
     words = " ".join([*([args.newest] if args.newest else []), *args.words]).strip()
-    piped = _piped(has_words=bool(words))
+    # Nothing is read from a terminal, nor, if there are words, from what may never end.
+    if sys.stdin is None or sys.stdin.closed:
+        piped = None if words else ""
+    elif (sys.stdin.isatty() and (words or sys.stdout.isatty())) or (words and not _is_pipe_or_file()):
+        piped = None
+    else:
+        piped = sys.stdin.buffer.read().decode("utf-8", "replace")
     if piped is None:
         return words or None, ""
     whole = "\n\n".join(text for text in (words, piped.strip()) if text)
     if not whole:
         raise Failure("usage", "there is no prompt, and stdin is empty", hint="nacre chat 'a question'")
     return whole, piped if words else ""
-
-
-def _piped(*, has_words: bool) -> str | None:
-    """The text on stdin; None if it is a terminal, or if there are arguments and stdin may never end."""
-    if sys.stdin is None or sys.stdin.closed:
-        return None if has_words else ""
-    if sys.stdin.isatty() and (has_words or sys.stdout.isatty()):
-        return None
-    if has_words and not _is_pipe_or_file():
-        return None
-    return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
 def _is_pipe_or_file() -> bool:
@@ -166,10 +153,10 @@ async def _chat(args: Namespace, out: Out, prompt: str | None, piped: str, attac
         session_key,
     )
     from nacre.cli.commands.init import mention, offer  # noqa: PLC0415 - the same
-    from nacre.cli.notices import tell_warnings  # noqa: PLC0415 - the same
+    from nacre.cli.notices import print_warnings  # noqa: PLC0415 - the same
     from nacre.errors import NoModel  # noqa: PLC0415 - the same
 
-    tell_warnings()
+    print_warnings()
     async with AsyncExitStack() as stack:
         try:
             app = await stack.enter_async_context(_running(args))
@@ -183,17 +170,11 @@ async def _chat(args: Namespace, out: Out, prompt: str | None, piped: str, attac
             return await converse(app, args, out, key=key, attachments=attachments)
         before = "" if args.model or app.remote_question(key) else app.other_model_before(key)
         if before:
-            out.note(
-                f"this chat was answered by {clean(before)}; {app.model} answers now (-m {clean(before)} keeps it)"
-            )
+            keep = f"(-m {clean(before)} keeps it)"
+            out.note(f"this chat was answered by {clean(before)}; {app.model} answers now {keep}")
         if app.sessions.exists(key) and (origin := describe_origin(app.sessions, key, args.folder)):
             out.note(origin)
         meta = opening_meta(app.sessions, key, cwd=str(args.folder), text=prompt)
-        inbound = UserMessage(
-            key=key,
-            content=content(prompt, attachments),
-            sender="terminal",
-            meta=meta,
-            extra=mark_pasted(prompt, [piped]),
-        )
+        body, extra = content(prompt, attachments), mark_pasted(prompt, [piped])
+        inbound = UserMessage(key=key, content=body, sender="terminal", meta=meta, extra=extra)
         return await answer(app, args, out, inbound)

@@ -10,14 +10,14 @@ from nacre.cli.failures import OK
 from nacre.cli.loading import Command, load, parser_of
 from nacre.cli.one_line import clean, cut, several
 from nacre.cli.output import Out
-from nacre.cli.store_choice import opened
+from nacre.cli.store_choice import open_store
 from nacre.cli.verbs import NAMES, Flags
 
 _REFS = ("ref", "refs", "session")
 _TAGS = ("tag", "tags")
 _MAX_SESSIONS = 500
 
-# Keys hold colons, at which bash breaks words: it must be told the whole word, and gets only what is behind the colon.
+# Keys hold colons, at which bash breaks words: it is given the whole word, and only what follows the colon.
 _BASH = r"""# nacre: completion for bash
 _nacre() {
     local line=${COMP_LINE:0:COMP_POINT} words word cut value description width=0 replies=() shown=()
@@ -174,7 +174,7 @@ def _values(action: Action, last: str, flags: Flags, verb: str) -> Iterator[tupl
         return
     if action.dest not in (*_REFS, *_TAGS):
         return
-    with opened(Namespace(store=flags.store)) as sessions:
+    with open_store(Namespace(store=flags.store)) as sessions:
         found: list[tuple[str, str]]
         if action.dest in _TAGS:
             # The tags that the newest sessions have.
@@ -194,8 +194,5 @@ def _values(action: Action, last: str, flags: Flags, verb: str) -> Iterator[tupl
     yield from ((value, what) for value, what in found if value.startswith(last))
 
 
-def _add_nothing(parser: ArgumentParser) -> None:
-    """Its arguments are another command line, and are not parsed."""
-
-
-complete = Command((), _add_nothing, _complete)
+# Its arguments are another command line, and are not parsed.
+complete = Command((), lambda _: None, _complete)

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nacre import config as settings
@@ -53,7 +53,7 @@ def run(args: Namespace, out: Out) -> int:
 def _path(_: Namespace, out: Out) -> int:
     path = settings.path()
     if out.json:
-        out.document({"schema_version": 1, "path": path, "exists": os.path.exists(path)})
+        out.document({"path": path, "exists": os.path.exists(path)})
     else:
         out.say(clean(path))
     return OK
@@ -63,7 +63,7 @@ def _show(args: Namespace, out: Out) -> int:
     found = settings.current(settings.read(), os.environ)
     if out.json:
         values = {value.setting.key: {"value": value.value, "source": value.source} for value in found}
-        out.document({"schema_version": 1, "path": settings.path(), "store": root_of(args), "settings": values})
+        out.document({"path": settings.path(), "store": root_of(args), "settings": values})
         return OK
     with out.pager():
         for setting, value, source in found:
@@ -83,12 +83,21 @@ def _show(args: Namespace, out: Out) -> int:
 def _get(args: Namespace, out: Out) -> int:
     tables = settings.read()
     known = {found.setting.key: found for found in settings.current(tables, os.environ)}.get(args.key)
-    if known is not None:
-        value, source = known.value, known.source
-    else:
-        value, source = _looked_up(tables, args.key), "file"
+    value: Any = None if known is None else known.value
+    source = "file" if known is None else known.source
+    if known is None:
+        # A key that is not one of the settings, as `mcp.files.command`.
+        from nacre.cli.settings_file import split_key  # noqa: PLC0415 - only for such a key
+
+        value = tables
+        for name in split_key(args.key):
+            value = value.get(name) if isinstance(value, dict) else None
+    if value is None:
+        near = settings.close_matches(args.key)
+        hint = f"did you mean {', '.join(near)}?" if near else "`nacre config show` lists all settings"
+        raise Failure("config", f"{args.key} is not a setting, and the file does not set it", hint=hint)
     if out.json:
-        out.document({"schema_version": 1, "key": args.key, "value": value, "source": source})
+        out.document({"key": args.key, "value": value, "source": source})
     elif isinstance(value, tuple | list) and all(isinstance(one, str) for one in value):
         for one in value:
             out.say(clean(one))
@@ -97,34 +106,22 @@ def _get(args: Namespace, out: Out) -> int:
     return OK
 
 
-def _looked_up(tables: dict[str, Any], key: str) -> Any:
-    """The value of a key that is not one of the settings, as `mcp.files.command`; raises Failure if it is not set."""
-    from nacre.cli.settings_file import split_key  # noqa: PLC0415 - only for such a key
-
-    found: Any = tables
-    for name in split_key(key):
-        found = found.get(name) if isinstance(found, dict) else None
-    if found is None:
-        near = settings.close_matches(key)
-        hint = f"did you mean {', '.join(near)}?" if near else "`nacre config show` lists all settings"
-        raise Failure("config", f"{key} is not a setting, and the file does not set it", hint=hint)
-    return found
-
-
 def _set(args: Namespace, out: Out) -> int:
+    from nacre.cli.settings_file import set_key, split_key  # noqa: PLC0415 - only to write
+
     value = _value(args.key, args.values)
     if args.key.rpartition("permissions.")[2] in {"allow", "ask", "deny"}:
-        _check_rules(args.key, value)
+        from nacre.tools.permission_rules import parse_rule  # noqa: PLC0415 - only for rules
 
-    def changed(text: str) -> str:
-        from nacre.cli.settings_file import set_key, split_key  # noqa: PLC0415 - only to write
-
-        return set_key(text, split_key(args.key), value)
-
-    _change(changed)
+        try:
+            for rule in value:
+                parse_rule(rule)
+        except ConfigError as error:
+            raise Failure("config", f"{args.key}: {error}") from error
+    _change(lambda text: set_key(text, split_key(args.key), value))
     setting = settings.setting_of(args.key)
     if out.json:
-        out.document({"schema_version": 1, "ok": True, "key": args.key, "value": value, "path": settings.path()})
+        out.document({"ok": True, "key": args.key, "value": value, "path": settings.path()})
     else:
         out.note(f"{clean(args.key)} = {clean(settings.to_toml(value))}  ({clean(settings.path())})")
     if setting is not None and setting.key == args.key and setting.variable in os.environ:
@@ -132,25 +129,12 @@ def _set(args: Namespace, out: Out) -> int:
     return OK
 
 
-def _check_rules(key: str, rules: Sequence[str]) -> None:
-    from nacre.tools.permission_rules import parse_rule  # noqa: PLC0415 - only for rules
-
-    try:
-        for rule in rules:
-            parse_rule(rule)
-    except ConfigError as error:
-        raise Failure("config", f"{key}: {error}") from error
-
-
 def _unset(args: Namespace, out: Out) -> int:
-    def changed(text: str) -> str:
-        from nacre.cli.settings_file import split_key, unset_key  # noqa: PLC0415 - only to write
+    from nacre.cli.settings_file import split_key, unset_key  # noqa: PLC0415 - only to write
 
-        return unset_key(text, split_key(args.key))
-
-    _change(changed)
+    _change(lambda text: unset_key(text, split_key(args.key)))
     if out.json:
-        out.document({"schema_version": 1, "ok": True, "key": args.key, "path": settings.path()})
+        out.document({"ok": True, "key": args.key, "path": settings.path()})
     else:
         out.note(f"{clean(args.key)} is no longer set in {clean(settings.path())}")
     return OK
@@ -174,25 +158,22 @@ def _value(key: str, words: Sequence[str]) -> Any:
     if isinstance(setting.default, tuple) and len(words) > 1:
         return tuple(words)
     if len(words) > 1:
-        raise Failure(
-            "usage",
-            f"{key} is {setting.kind}, one value",
-            hint=f"nacre config set {key} {shlex.quote(' '.join(words))}",
-        )
+        hint = f"nacre config set {key} {shlex.quote(' '.join(words))}"
+        raise Failure("usage", f"{key} is {setting.kind}, one value", hint=hint)
     try:
         return settings.parse_value(setting, words[0])
     except ConfigError as error:
         raise Failure("config", str(error)) from error
 
 
-def _change(changed: Any) -> None:
+def _change(change: Callable[[str], str]) -> None:
     """Change the file under its lock, unless that would make a problem that it does not have."""
     from nacre.cli import settings_file  # noqa: PLC0415 - only to write
 
     with locked(os.path.dirname(settings.path())):
         text = settings.read_text() if os.path.exists(settings.path()) else ""
         known = settings.problems(settings.parse(text), {})
-        after = changed(text)
+        after = change(text)
         wrong = [problem for problem in settings.problems(settings.parse(after), {}) if problem not in known]
         if wrong:
             raise Failure("config", "; ".join(problem.text for problem in wrong), hint="the file was not changed")
@@ -206,7 +187,17 @@ def _edit(args: Namespace, out: Out) -> int:
     path = settings.path()
     if not os.path.exists(path):
         with locked(os.path.dirname(path)):
-            settings_file.write(path, _template())
+            # Every setting as a comment, with its default.
+            lines = ["# Settings of nacre; `nacre config check` checks them.\n"]
+            section = ""
+            for setting in settings.SETTINGS:
+                table, _, name = setting.key.partition(".")
+                if table != section:
+                    lines += [f"\n[{table}]\n"]
+                    section = table
+                choices = f": {', '.join(setting.choices)}" if setting.choices else ""
+                lines += [f"# {setting.meaning}{choices}\n", f"# {name} = {settings.to_toml(setting.default)}\n"]
+            settings_file.write(path, "".join(lines))
     while True:
         try:
             run_editor(path)
@@ -227,20 +218,6 @@ def _edit(args: Namespace, out: Out) -> int:
             return code
 
 
-def _template() -> str:
-    """A new file: every setting as a comment, with its default."""
-    lines = ["# Settings of nacre; `nacre config check` checks them.\n"]
-    section = ""
-    for setting in settings.SETTINGS:
-        table, _, name = setting.key.partition(".")
-        if table != section:
-            lines += [f"\n[{table}]\n"]
-            section = table
-        choices = f": {', '.join(setting.choices)}" if setting.choices else ""
-        lines += [f"# {setting.meaning}{choices}\n", f"# {name} = {settings.to_toml(setting.default)}\n"]
-    return "".join(lines)
-
-
 def _check(args: Namespace, out: Out) -> int:
     from nacre.cli.commands.diagnostics import code_of, print_checks, settings_checks  # noqa: PLC0415 - only to check
 
@@ -249,7 +226,5 @@ def _check(args: Namespace, out: Out) -> int:
     if out.json:
         bad = [check.detail for check in found if check.status == "fail"]
         checks = [check._asdict() for check in found]
-        out.document(
-            {"schema_version": 1, "ok": code == OK, "path": settings.path(), "problems": bad, "checks": checks}
-        )
+        out.document({"ok": code == OK, "path": settings.path(), "problems": bad, "checks": checks})
     return code

@@ -13,12 +13,12 @@ from msgspec.structs import asdict
 from nacre.cli import table
 from nacre.cli.failures import DAMAGED, OK, UNRECOVERABLE, Failure
 from nacre.cli.loading import Command
-from nacre.cli.many import Done, each, keys_of, meant
-from nacre.cli.notices import hushed
+from nacre.cli.many import Done, each, keys_of, resolve_refs
+from nacre.cli.notices import silence_warnings
 from nacre.cli.one_line import chop, clean, cut, several, size
 from nacre.cli.output import Out
 from nacre.cli.refs import add_internal, add_ref, find, refuse_internal
-from nacre.cli.store_choice import opened
+from nacre.cli.store_choice import open_store
 from nacre.cli.table import Column
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _add_verify(parser: ArgumentParser) -> None:
 
 
 def _verify(args: Namespace, out: Out) -> int:
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         if args.refs:
             sizes = dict.fromkeys((find(sessions, ref).key for ref in args.refs), 0)
         else:
@@ -150,7 +150,7 @@ def _add_repair(parser: ArgumentParser) -> None:
 
 def _repair(args: Namespace, out: Out) -> int:
     lost = 0
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
 
         def repair(key: str) -> Done:
             nonlocal lost
@@ -188,7 +188,7 @@ def _plan_repair(key: str, findings: list[Finding]) -> Done:
 
 def _repair_one(sessions: Sessions, key: str, findings: list[Finding]) -> Done:
     known = {entry.ref for entry in sessions.quarantine(key)}
-    with hushed():
+    with silence_warnings():
         receipt = sessions.repair(key)
     waiting = sessions.quarantine(key)
     noted = sum(not entry.bytes for entry in waiting if entry.ref not in known)
@@ -251,7 +251,7 @@ def _add_quarantine(parser: ArgumentParser) -> None:
 
 
 def _quarantine(args: Namespace, out: Out) -> int:
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         if args.action in {"restore", "discard"}:
             return _settle(sessions, args, out)
         chosen = [_choose(sessions, ref) for ref in args.refs]
@@ -340,7 +340,7 @@ def _settle(sessions: Sessions, args: Namespace, out: Out) -> int:
     def can_settle(found: list[QuarantineEntry]) -> bool:
         return not is_restore or any(entry.records for entry in found)
 
-    chosen = meant(args.refs, look_up)
+    chosen = resolve_refs(args.refs, look_up)
     choices = [choice for choice in chosen.values() if not isinstance(choice, Failure)]
     waiting = {choice: [entry for entry in sessions.quarantine(choice.key) if choice.has(entry)] for choice in choices}
     asked = [entry for found in waiting.values() for entry in found if can_settle(found)]

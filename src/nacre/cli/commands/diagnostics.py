@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _ENVIRONMENT = {"address", "daemon", "store", "workspace", "model", "sandbox", "extras"}
 """Checks that fail because of the machine, not because of the configuration."""
-_PATIENCE = 0.5
+_DELAY = 0.5
 _INDENT = 19
 _UNLIMITED = 100_000
 _PROGRAMS = frozenset(("chmod", "nacre", "ollama", "pip", "rm"))
@@ -50,11 +50,11 @@ def print_checks(checks: Iterable[Check], out: Out) -> list[Check]:
     for check in checks:
         found.append(check)
         if not out.json:
-            print_check(check, out)
+            _print_check(check, out)
     return found
 
 
-def print_check(check: Check, out: Out) -> None:
+def _print_check(check: Check, out: Out) -> None:
     """Print a check, and below it what to do."""
     paint = {"ok": out.green, "warn": out.yellow, "fail": out.red}[check.status]
     lead = f"{paint(f'{check.status:<4}')}  {out.bold(f'{check.name:<12}')} "
@@ -87,25 +87,24 @@ def settings_checks(args: Namespace, out: Out, *, model: str | None = None) -> I
         text = config.read_text()
         wrong = config.complaints(config.parse(text), os.environ, text=text)
     except ConfigError as error:
-        yield Check("config", "fail", str(error), "nacre config edit")
-        return
+        wrong = [str(error)]
+    if not wrong and args.agent not in (known := config.load().agents):
+        wrong = [f"there is no agent {args.agent!r}; there are {', '.join(known)}"]
     for problem in wrong:
         yield Check("config", "fail", problem, "nacre config edit")
     if wrong:
         return
     settings = config.load()
-    if args.agent not in settings.agents:
-        known = ", ".join(settings.agents)
-        yield Check("config", "fail", f"there is no agent {args.agent!r}; there are {known}", "nacre config edit")
-        return
-    yield from extras_checks(settings)
+    path = config.path()
+    file = path if os.path.exists(path) else f"defaults ({path} does not exist)"
+    yield _check_extras(settings)
     try:
         from nacre.runtime.agents import check_limits, check_workspaces  # noqa: PLC0415 - optional
         from nacre.runtime.permissions import check_rules  # noqa: PLC0415 - the same
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in EXTRAS:
             raise
-        yield Check("config", "ok", _file())
+        yield Check("config", "ok", file)
         yield Check("model", "warn", f"not checked: {error.name} is not installed", install_command("agent"))
         return
     try:
@@ -115,36 +114,32 @@ def settings_checks(args: Namespace, out: Out, *, model: str | None = None) -> I
     except ConfigError as error:
         yield Check("config", "fail", str(error), "nacre config edit")
         return
-    yield Check("config", "ok", f"{_file()}; agents: {', '.join(settings.agents)}")
+    yield Check("config", "ok", f"{file}; agents: {', '.join(settings.agents)}")
     for name in [args.agent] if args.agent != config.MAIN else settings.agents:
         for found in _agent_checks(settings.for_agent(name), name, args, out=out, model=model):
             yield found._replace(name=found.name if name == config.MAIN else f"{name}: {found.name}")
 
 
-def extras_checks(settings: Settings) -> Iterator[Check]:
+def _check_extras(settings: Settings) -> Check:
     """Which optional parts are installed, and the command for each that is not."""
-    modules: dict[str, list[str]] = {}
+    missing: dict[str, list[str]] = {}
     for module, extra in EXTRAS.items():
-        modules.setdefault(extra, []).append(module)
-    missing = {extra: [one for one in needed if not _is_installed(one)] for extra, needed in modules.items()}
-    there = [extra for extra, lacking in missing.items() if not lacking]
-    absent = [extra for extra, lacking in missing.items() if lacking]
-    detail = f"installed: {', '.join(there) or 'none'}"
+        lacking = missing.setdefault(extra, [])
+        try:
+            is_installed = find_spec(module) is not None
+        except (ImportError, ValueError):
+            is_installed = False
+        if not is_installed:
+            lacking.append(module)
+    detail = f"installed: {', '.join(extra for extra, lacking in missing.items() if not lacking) or 'none'}"
+    absent = {extra: lacking for extra, lacking in missing.items() if lacking}
     if not absent:
-        yield Check("extras", "ok", detail)
-        return
+        return Check("extras", "ok", detail)
     serves = "channels" in settings.tables or "schedule" in settings.tables
     is_lacking = "agent" in absent or ("mcp" in absent and "mcp" in settings.tables)
     status = "fail" if "serve" in absent and serves else "warn" if is_lacking else "ok"
-    lacking = "; ".join(f"{extra} (without {', '.join(missing[extra])})" for extra in absent)
-    yield Check("extras", status, f"{detail}; not installed: {lacking}", "\n".join(map(install_command, absent)))
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
+    named = "; ".join(f"{extra} (without {', '.join(lacking)})" for extra, lacking in absent.items())
+    return Check("extras", status, f"{detail}; not installed: {named}", "\n".join(map(install_command, absent)))
 
 
 def _agent_checks(settings: Settings, name: str, args: Namespace, *, out: Out, model: str | None) -> Iterator[Check]:
@@ -157,18 +152,25 @@ def _agent_checks(settings: Settings, name: str, args: Namespace, *, out: Out, m
     from nacre.runtime.assembly import store_of  # noqa: PLC0415 - the same
 
     root = store_of(main_root(args), name)
-    yield _folder("store", root, "choose another with --store or NACRE_HOME")
-    yield _folder("workspace", str(workspace_of(settings, root)), "nacre config set agent.workspace DIR")
-    yield from anyio.run(_channels, settings, Path(root))
-    yield from _commands(settings)
+    yield _check_folder("store", root, "choose another with --store or NACRE_HOME")
+    yield _check_folder("workspace", str(workspace_of(settings, root)), "nacre config set agent.workspace DIR")
+    yield from anyio.run(_check_channels, settings, Path(root))
+    # Whether the programs of MCP servers exist.
+    for server, table in settings.table("mcp").items():
+        command = table.get("command")
+        words = command if isinstance(command, list) else str(command or "").split()
+        if not words and not table.get("url"):
+            yield Check("mcp", "warn", f"[mcp.{server}] has neither a command nor a url", "see docs/tools.md")
+        elif words and not shutil.which(os.path.expanduser(str(words[0]))):
+            yield Check("mcp", "warn", f"[mcp.{server}]: {words[0]} is not installed", "see docs/tools.md")
     if name == config.MAIN or _sandbox_of(settings) != _sandbox_of(config.load().for_agent(config.MAIN)):
-        with _wait(out, "trying the sandbox"):
-            yield anyio.run(_sandbox, settings)
-    with _wait(out, "asking for the model"):
-        yield anyio.run(_model, settings, model if name == config.MAIN else None)
+        with _say_what_takes_long(out, "trying the sandbox"):
+            yield anyio.run(_check_sandbox, settings)
+    with _say_what_takes_long(out, "asking for the model"):
+        yield anyio.run(_check_model, settings, model if name == config.MAIN else None)
 
 
-def _folder(name: str, place: str, hint: str) -> Check:
+def _check_folder(name: str, place: str, hint: str) -> Check:
     """Whether a folder can be written, or made where it does not exist yet."""
     above = place
     while not os.path.lexists(above):
@@ -180,7 +182,7 @@ def _folder(name: str, place: str, hint: str) -> Check:
     return Check(name, "ok", place if above == place else f"{place} (will be created)")
 
 
-async def _channels(settings: Settings, root: Path) -> list[Check]:
+async def _check_channels(settings: Settings, root: Path) -> list[Check]:
     from nacre.runtime.daemon import FOLDER, channels_by_name, schedule_of  # noqa: PLC0415 - the same
     from nacre.runtime.gateway.access import access_of  # noqa: PLC0415 - optional
 
@@ -205,24 +207,13 @@ async def _channels(settings: Settings, root: Path) -> list[Check]:
     return found
 
 
-def _commands(settings: Settings) -> Iterator[Check]:
-    """Whether the programs of MCP servers exist."""
-    for name, table in settings.table("mcp").items():
-        command = table.get("command")
-        words = command if isinstance(command, list) else str(command or "").split()
-        if not words and not table.get("url"):
-            yield Check("mcp", "warn", f"[mcp.{name}] has neither a command nor a url", "see docs/tools.md")
-        elif words and not shutil.which(os.path.expanduser(str(words[0]))):
-            yield Check("mcp", "warn", f"[mcp.{name}]: {words[0]} is not installed", "see docs/tools.md")
-
-
 def _sandbox_of(settings: Settings) -> tuple[str, bool]:
     return settings.text("sandbox.kind"), settings.flag("sandbox.network")
 
 
-async def _sandbox(settings: Settings) -> Check:
+async def _check_sandbox(settings: Settings) -> Check:
     """Which sandbox works here, found by running a command in it."""
-    from tempfile import TemporaryDirectory  # noqa: PLC0415 - beside its only use
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 - needed only here
     from typing import cast  # noqa: PLC0415 - the same
 
     from nacre.sandbox.sandboxes import Kind, find  # noqa: PLC0415 - optional
@@ -241,7 +232,7 @@ async def _sandbox(settings: Settings) -> Check:
     return Check("sandbox", "ok", found.why)
 
 
-async def _model(settings: Settings, wanted: str | None) -> Check:
+async def _check_model(settings: Settings, wanted: str | None) -> Check:
     """Which model would answer, and whether its server has it."""
     from nacre.runtime.model_chain import provider_for  # noqa: PLC0415 - optional
 
@@ -269,12 +260,8 @@ async def _model(settings: Settings, wanted: str | None) -> Check:
     return Check("model", "warn", f"{provider.ref} is not in the provider's list", "check agent.model")
 
 
-def _file() -> str:
-    return config.path() if os.path.exists(config.path()) else f"defaults ({config.path()} does not exist)"
-
-
 @contextmanager
-def _wait(out: Out, what: str) -> Iterator[None]:
+def _say_what_takes_long(out: Out, what: str) -> Iterator[None]:
     """Say on a terminal what takes more than half a second."""
     is_shown = not out.quiet and not out.json and sys.stderr is not None and sys.stderr.isatty()
     drawn: list[bool] = []
@@ -284,7 +271,7 @@ def _wait(out: Out, what: str) -> Iterator[None]:
         sys.stderr.write(f"{what} …")
         sys.stderr.flush()
 
-    timer = Timer(_PATIENCE, draw)
+    timer = Timer(_DELAY, draw)
     if is_shown:
         timer.start()
     try:

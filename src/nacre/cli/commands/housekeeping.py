@@ -16,7 +16,7 @@ from nacre.cli.many import Done, each, keys_of
 from nacre.cli.one_line import chop, clean, several, size
 from nacre.cli.output import Out
 from nacre.cli.refs import add_internal, add_ref, find
-from nacre.cli.store_choice import is_active, opened, root_of
+from nacre.cli.store_choice import is_active, open_store, root_of
 from nacre.cli.table import Column
 from nacre.errors import install_command
 from nacre.opening import back_up
@@ -50,7 +50,7 @@ def _add_du(parser: ArgumentParser) -> None:
 def _du(args: Namespace, out: Out) -> int:
     if args.limit < 1:
         raise Failure("usage", f"--limit is 1 or more, not {args.limit}")
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         keys = {find(sessions, ref).key for ref in args.refs}
         if not args.refs:
             lists = (sessions.list(archived=archived, internal=True) for archived in (False, True))
@@ -103,7 +103,7 @@ def _add_compact(parser: ArgumentParser) -> None:
 def _compact(args: Namespace, out: Out) -> int:
     if bool(args.refs) == args.all:
         raise Failure("usage", "name the sessions, or use --all", hint="`nacre sessions compact --help` has examples")
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         keys: dict[str, str | Failure] = {info.key: info.key for info in sessions.list(internal=True)}
         if not args.all:
             keys = keys_of(sessions, args.refs, internal=args.internal)
@@ -151,7 +151,7 @@ def _add_gc(parser: ArgumentParser) -> None:
 
 
 def _gc(args: Namespace, out: Out) -> int:
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         root = sessions.location
         found = sessions.remove_leftovers(dry_run=args.dry_run)
     freed = sum(left.bytes for left in found)
@@ -199,7 +199,7 @@ def _retain(args: Namespace, out: Out) -> int:
         archive_after=usual.archive_after if archive is None else span(archive, "--archive-after"),
         delete_after=usual.delete_after if delete is None else span(delete, "--delete-after"),
     )
-    with opened(args) as sessions, ExitStack() as stack:
+    with open_store(args) as sessions, ExitStack() as stack:
         acts = {f"{act.key}.{act.uid}": act for act in due(sessions, rules)} if rules else {}
         keeper = None if args.dry_run or not acts else stack.enter_context(Keeper(sessions))
 

@@ -7,12 +7,12 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nacre import config
 from nacre.cli import settings_file
 from nacre.cli.failures import OK, Failure
-from nacre.cli.one_line import clean
+from nacre.cli.one_line import clean, several
 from nacre.cli.output import Out
 from nacre.user_files import locked, state_folder, write_whole
 
@@ -62,14 +62,6 @@ enabled = {memory}
 """
 
 
-class Choices(NamedTuple):
-    """The answers to the three questions; `model` may be "" for the automatic choice."""
-
-    model: str
-    has_memory: bool = True
-    is_read_only: bool = False
-
-
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("-m", "--model", metavar="NAME", help="the model that answers; skips this question")
     parser.add_argument("-y", "--yes", action="store_true", help="take the defaults, ask nothing")
@@ -87,9 +79,8 @@ async def set_up(args: Namespace, out: Out) -> int:
     """Ask, and write the configuration file; returns the exit code."""
     is_asking = not args.yes and not out.json
     if is_asking and not (sys.stdin is not None and sys.stdin.isatty()):
-        raise Failure(
-            "usage", "`nacre init` asks questions, and standard input is not a terminal", hint="nacre init --yes"
-        )
+        what = "`nacre init` asks questions, and standard input is not a terminal"
+        raise Failure("usage", what, hint="nacre init --yes")
     path = Path(config.path())
     if os.path.exists(path) and not (args.force or args.dry_run):  # noqa: ASYNC240 - nothing else runs meanwhile
         if not is_asking:
@@ -103,37 +94,34 @@ async def set_up(args: Namespace, out: Out) -> int:
     settings = config.Settings({}, os.environ)
     with out.progress("looking for models"):
         listed = await list_all(settings)
+    tools, memory = "a", "y"
     if is_asking:
-        _show_found(listed, out)
-        choices = await _ask_three(args.model, listed, settings, out)
+        _print_found(listed, out)
+        model = args.model if args.model is not None else await _ask_model(listed, settings, out)
+        question = "2. Before the agent changes files or runs programs: [a]sk me, or [d]eny it always? [a] "
+        tools = _ask(question, {"a", "d"}, "a")
+        memory = _ask("3. Remember facts from one session to the next? [Y/n] ", {"y", "n"}, "y")
     else:
-        best = await _automatic(settings)
+        best = await _find_best(settings)
         # The toy is not pinned: a better model may be there tomorrow.
-        choices = Choices(args.model or ("" if best.startswith("embedded/") else best))
-    text = render(choices)
+        model = args.model or ("" if best.startswith("embedded/") else best)
+    text = render(model, has_memory=memory == "y", is_read_only=tools == "d")
     if args.dry_run:
         out.write(text)
         return OK
     backup = write(path, text)
-    if out.json:
-        document = {"schema_version": 1, "ok": True, "operation": "init", "path": str(path)}
-        out.document({**document, "backup": backup or None, "model": choices.model or None})
-        return OK
-    if backup:
+    if backup and not out.json:
         out.note(f"the earlier configuration is now {clean(backup)}")
-    out.say(f"{clean(str(path))} is written. Start with: nacre chat")
-    return OK
+    document = {"operation": "init", "path": str(path), "backup": backup or None, "model": model or None}
+    return out.receipt(document, f"{clean(str(path))} is written. Start with: nacre chat")
 
 
-def render(choices: Choices) -> str:
-    """The configuration file for these choices."""
-    tools = ("shell", "write_file", "edit_file")
-    approvals = [
-        f'{"" if choices.is_read_only else "# "}{tool} = "{"deny" if choices.is_read_only else "ask"}"'
-        for tool in tools
-    ]
-    model = choices.model.replace("\\", "\\\\").replace('"', '\\"')
-    return _TEMPLATE.format(model=f'"{model}"', memory=str(choices.has_memory).lower(), approvals="\n".join(approvals))
+def render(model: str, *, has_memory: bool = True, is_read_only: bool = False) -> str:
+    """The configuration file for the answers to the three questions; `model` is "" for the automatic choice."""
+    line = '{} = "deny"' if is_read_only else '# {} = "ask"'
+    approvals = "\n".join(line.format(tool) for tool in ("shell", "write_file", "edit_file"))
+    name = model.replace("\\", "\\\\").replace('"', '\\"')
+    return _TEMPLATE.format(model=f'"{name}"', memory=str(has_memory).lower(), approvals=approvals)
 
 
 def write(path: Path, text: str) -> str:
@@ -153,12 +141,11 @@ def write(path: Path, text: str) -> str:
 # ---- the questions
 
 
-def _show_found(listed: list[Listed], out: Out) -> None:
+def _print_found(listed: list[Listed], out: Out) -> None:
     """Say what was found, a line for each provider."""
     for one in listed:
-        chat = [info.name for info in one.models if info.can_chat]
-        found = one.problem or f"{len(chat)} chat model{'' if len(chat) == 1 else 's'}"
-        out.say(f"{one.kind}: {clean(found)}")
+        chat = sum(info.can_chat for info in one.models)
+        out.say(f"{one.kind}: {clean(one.problem or several(chat, 'chat model'))}")
     kinds = {one.kind for one in listed}
     for kind, variable in (("openai", "OPENAI_API_KEY"), ("anthropic", "ANTHROPIC_API_KEY")):
         if kind not in kinds:
@@ -168,20 +155,11 @@ def _show_found(listed: list[Listed], out: Out) -> None:
     out.say()
 
 
-async def _ask_three(model: str | None, listed: list[Listed], settings: Settings, out: Out) -> Choices:
-    chosen = model if model is not None else await _ask_model(listed, settings, out)
-    tools = _ask(
-        "2. Before the agent changes files or runs programs: [a]sk me, or [d]eny it always? [a] ", {"a", "d"}, "a"
-    )
-    memory = _ask("3. Remember facts from one session to the next? [Y/n] ", {"y", "n"}, "y")
-    return Choices(chosen, has_memory=memory == "y", is_read_only=tools == "d")
-
-
 async def _ask_model(listed: list[Listed], settings: Settings, out: Out) -> str:
     """The model that answers; one that is not there yet can be installed now."""
     from nacre.runtime.models import DEFAULT_OLLAMA  # noqa: PLC0415 - loads the providers
 
-    best = await _automatic(settings)
+    best = await _find_best(settings)
     refs = [f"{one.kind}/{info.name}" for one in listed for info in one.models if info.can_chat]
     refs = list(dict.fromkeys([*([best] if best else []), *refs]))[:_MAX_SHOWN]
     options: list[tuple[str, str]] = [(ref, ref) for ref in refs]
@@ -208,7 +186,7 @@ async def _ask_model(listed: list[Listed], settings: Settings, out: Out) -> str:
     return picked
 
 
-async def _automatic(settings: Settings) -> str:
+async def _find_best(settings: Settings) -> str:
     """The model that `auto` would choose now; "" if there is none."""
     from nacre.errors import ConfigError, ModelUnavailable  # noqa: PLC0415 - the same
     from nacre.runtime.models import choose  # noqa: PLC0415 - loads the providers

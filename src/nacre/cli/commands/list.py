@@ -16,7 +16,7 @@ from nacre.cli import table
 from nacre.cli.failures import OK, Failure
 from nacre.cli.one_line import chop, clean, rfc3339, several, short_path, size
 from nacre.cli.output import Out
-from nacre.cli.store_choice import emptied_logs, opened, remember_rows, root_of
+from nacre.cli.store_choice import count_logs, emptied_logs, open_store, remember_rows, root_of
 from nacre.cli.table import Column
 from nacre.keys import is_internal
 
@@ -47,7 +47,7 @@ _SORTS: dict[str, Order] = {
 _FIELD = re.compile(r"\{(\w+)\}|\\([tn\\])")
 _BREAKS = {"t": "\t", "n": "\n", "\\": "\\"}
 _WIDTH_FOR_FOLDERS = 100
-_MOST_REPORTED = 5
+_MAX_REPORTED = 5
 
 
 class _Page(NamedTuple):
@@ -90,21 +90,14 @@ def run(args: Namespace, out: Out) -> int:
     # Thousands of values that are needed to the end: to look for garbage among them takes a fifth of the time.
     gc.disable()
     try:
-        return _run(args, out)
+        location = root_of(args)
+        page = _read_warm(location, args) or _read(args)
+        aside = _quarantined(args, location)
+        remember_rows(location, [info.key for info in page.infos])
+        _print(out, page, args, aside)
+        _report(out, page, args, aside)
     finally:
         gc.enable()
-
-
-def _run(args: Namespace, out: Out) -> int:
-    location = root_of(args)
-    page = _warm(location, args) or _read(args)
-    aside = _quarantined(args, location)
-    remember_rows(location, [info.key for info in page.infos])
-    _print(out, page, args, aside)
-    _report(out, {key: aside[key] for key in aside if key.startswith(args.prefix)})
-    _report_emptied(out, location, page.active)
-    if page.hidden and not (args.all or args.archived):
-        out.note(f"{several(page.hidden, 'archived session')} hidden, use --all")
     return OK
 
 
@@ -126,74 +119,10 @@ def as_item(info: Info) -> dict[str, Any]:
     }
 
 
-def _report(out: Out, aside: Mapping[str, Notice]) -> None:
-    """Say below the list what is in quarantine; also of sessions that are not in it, since that may be all of them."""
-    for key, notice in list(aside.items())[:_MOST_REPORTED]:
-        out.note(f"{clean(key)}: {clean(notice.text)}; `{clean(notice.command)}` shows more")
-    if len(aside) > _MOST_REPORTED:
-        out.note(f"{several(len(aside), 'session')} have something in quarantine: `nacre sessions quarantine`")
+# ---- what is read
 
 
-def _report_emptied(out: Out, root: str, active: int) -> None:
-    """Say that logs have lost everything; each file is looked at only if there are more than sessions."""
-    try:
-        logs = sum(name.endswith(".jsonl") for name in os.listdir(f"{root}/sessions"))
-    except OSError:
-        return
-    found = emptied_logs(root) if logs > active else []
-    if found:
-        named = ", ".join(found[:_MOST_REPORTED]) + (" …" if len(found) > _MOST_REPORTED else "")
-        out.note(f"{several(len(found), 'log')} empty (0 bytes): {clean(named)}; `nacre sessions verify` shows more")
-
-
-def _quarantined(args: Namespace, root: str) -> Mapping[str, Notice]:
-    """What is in quarantine, by session; most stores have none, and are not opened for it."""
-    if not os.path.isdir(f"{root}/quarantine"):
-        return {}
-    from nacre.render.conversation import notices  # noqa: PLC0415 - only where there may be some
-
-    with opened(args) as sessions:
-        return notices(sessions.quarantine())
-
-
-def _read(args: Namespace) -> _Page:
-    """The list as the library gives it."""
-    from nacre.history.overview import tags_in  # noqa: PLC0415 - a list that is up to date loads nothing of the library
-
-    _check_cursor(args)
-    with opened(args) as sessions:
-        page = sessions.page(
-            which="all" if args.all else "archived" if args.archived else "active",
-            prefix=args.prefix,
-            tags=tags_in(",".join(args.tag)),
-            pinned=args.pinned,
-            folder=None if args.folder is None else os.path.realpath(os.path.expanduser(args.folder)),
-            internal=args.internal,
-            order=_SORTS[args.sort],
-            reverse=args.reverse,
-            limit=None if args.limit is None else min(_positive(args.limit), sys.maxsize),
-            cursor=args.cursor,
-        )
-        hidden = sessions.page(which="archived", prefix=args.prefix, internal=True, limit=0).total
-        active = sessions.page(internal=True, limit=0).total
-        return _Page(page.items, page.total, page.cursor, hidden, active)
-
-
-def _check_cursor(args: Namespace) -> None:
-    from nacre.errors import InvalidArgument  # noqa: PLC0415 - the same
-    from nacre.history.list_page import parse_cursor  # noqa: PLC0415 - the same
-
-    if args.cursor is None:
-        return
-    try:
-        parse_cursor(args.cursor, order=_SORTS[args.sort], reverse=args.reverse)
-    except InvalidArgument as error:
-        raise Failure(
-            "not_found", f"the cursor {args.cursor!r} is not in this list", hint="start again without --cursor"
-        ) from error
-
-
-def _warm(root: str, args: Namespace) -> _Page | None:
+def _read_warm(root: str, args: Namespace) -> _Page | None:
     """All active sessions from an index that is up to date, without opening the store; None if there is none."""
     is_narrowed = args.tag or args.pinned or args.folder is not None or args.cursor is not None
     if is_narrowed or args.all or args.archived or args.limit is not None:
@@ -212,20 +141,57 @@ def _warm(root: str, args: Namespace) -> _Page | None:
     infos.sort(key=attrgetter(_SORTS[args.sort]), reverse=args.sort != "key")
     if args.reverse:
         infos.reverse()
-    try:
-        hidden = sum(name.endswith(".jsonl") for name in os.listdir(f"{root}/archive"))
-    except OSError:
-        hidden = 0
+    hidden = count_logs(f"{root}/archive")
     if hidden and args.prefix:
         # A file's name does not always tell how its key begins.
         return None
     return _Page(infos, len(infos), None, hidden, len(found))
 
 
-def _positive(limit: int) -> int:
-    if limit < 1:
-        raise Failure("usage", f"--limit is 1 or more, not {limit}")
-    return limit
+def _read(args: Namespace) -> _Page:
+    """The list as the library gives it."""
+    from nacre.errors import InvalidArgument  # noqa: PLC0415 - a list that is up to date loads nothing of the library
+    from nacre.history.list_page import parse_cursor  # noqa: PLC0415 - the same
+    from nacre.history.overview import tags_in  # noqa: PLC0415 - the same
+
+    order = _SORTS[args.sort]
+    if args.cursor is not None:
+        try:
+            parse_cursor(args.cursor, order=order, reverse=args.reverse)
+        except InvalidArgument as error:
+            what = f"the cursor {args.cursor!r} is not in this list"
+            raise Failure("not_found", what, hint="start again without --cursor") from error
+    with open_store(args) as sessions:
+        if args.limit is not None and args.limit < 1:
+            raise Failure("usage", f"--limit is 1 or more, not {args.limit}")
+        page = sessions.page(
+            which="all" if args.all else "archived" if args.archived else "active",
+            prefix=args.prefix,
+            tags=tags_in(",".join(args.tag)),
+            pinned=args.pinned,
+            folder=None if args.folder is None else os.path.realpath(os.path.expanduser(args.folder)),
+            internal=args.internal,
+            order=order,
+            reverse=args.reverse,
+            limit=None if args.limit is None else min(args.limit, sys.maxsize),
+            cursor=args.cursor,
+        )
+        hidden = sessions.page(which="archived", prefix=args.prefix, internal=True, limit=0).total
+        active = sessions.page(internal=True, limit=0).total
+        return _Page(page.items, page.total, page.cursor, hidden, active)
+
+
+def _quarantined(args: Namespace, root: str) -> Mapping[str, Notice]:
+    """What is in quarantine, by session; most stores have none, and are not opened for it."""
+    if not os.path.isdir(f"{root}/quarantine"):
+        return {}
+    from nacre.render.conversation import notices  # noqa: PLC0415 - only where there may be some
+
+    with open_store(args) as sessions:
+        return notices(sessions.quarantine())
+
+
+# ---- how it is shown
 
 
 def _print(out: Out, page: _Page, args: Namespace, aside: Mapping[str, Notice]) -> None:
@@ -234,73 +200,54 @@ def _print(out: Out, page: _Page, args: Namespace, aside: Mapping[str, Notice]) 
         out.listing(items, total=page.total, cursor=page.cursor)
     elif args.format is not None:
         for item in map(as_item, page.infos):
-            out.say(_formatted(args.format, item))
+            out.say(_fill(args.format, item))
     elif page.infos:
-        marks = [_mark(info) if info.tags or info.pinned else "" for info in page.infos]
-        folders = [short_path(info.cwd) if info.cwd else "" for info in page.infos]
-        if out.has_width and out.width < _WIDTH_FOR_FOLDERS:
-            folders = []
-        columns = _columns(out, all=args.all, marked=any(marks), has_folders=any(folders))
-        with out.pager():
-            table.show(out, columns, _rows(out, page.infos, marks, folders, all=args.all))
+        _print_table(out, page.infos, all=args.all)
+    elif args.folder is not None:
+        folder = clean(os.path.realpath(os.path.expanduser(args.folder)))
+        out.note(f"no session was started in {folder} or below it")
+    elif args.tag or args.pinned:
+        out.note("no session has these labels")
+    elif args.prefix:
+        out.note(f"no key starts with {args.prefix!r}")
     else:
-        out.note(_nothing(args))
+        out.note("no archived sessions" if args.archived else "no sessions yet")
     if page.cursor is not None:
-        # How many are behind a later page, no page tells.
+        # How many are on later pages, only the first page tells.
         more = several(page.total - len(page.infos), "more session") if args.cursor is None else "more sessions"
         out.note(f"{more}; go on with --cursor {page.cursor}")
 
 
-def _nothing(args: Namespace) -> str:
-    if args.folder is not None:
-        return f"no session was started in {clean(os.path.realpath(os.path.expanduser(args.folder)))} or below it"
-    if args.tag or args.pinned:
-        return "no session has these labels"
-    if args.archived and not args.prefix:
-        return "no archived sessions"
-    return "no sessions yet" if not args.prefix else f"no key starts with {args.prefix!r}"
-
-
-def _mark(info: Info) -> str:
-    """A star if it is pinned, and its tags."""
-    return " ".join(filter(None, ("★" * info.pinned, clean(", ".join(info.tags)))))
-
-
-def _columns(out: Out, *, all: bool, marked: bool, has_folders: bool) -> list[Column]:
-    marks = [Column("TAGS", shrinks=True, style=out.yellow)] if marked else []
-    folders = [Column("FOLDER", shrinks=True, style=out.dim)] if has_folders else []
-    state = [Column("STATE", style=out.dim)] if all else []
-    return [
-        Column("#", right=True, style=out.dim),
-        Column("KEY", wraps=chop, style=out.bold),
-        Column("TITLE", shrinks=True),
-        *marks,
-        *folders,
-        Column("MSGS", right=True),
-        Column("SIZE", right=True),
-        *state,
-        Column("UPDATED", right=not out.iso, style=out.dim),
+def _print_table(out: Out, infos: Sequence[Info], *, all: bool) -> None:
+    """Print a row for each session; cells are made column by column: that is twice as quick for thousands of rows."""
+    format_size, format_count = lru_cache(size), lru_cache("{:,}".format)
+    # A star if it is pinned, and its tags.
+    marks = [
+        " ".join(filter(None, ("★" * info.pinned, clean(", ".join(info.tags))))) if info.tags or info.pinned else ""
+        for info in infos
     ]
-
-
-def _rows(out: Out, infos: Sequence[Info], marks: list[str], folders: list[str], *, all: bool) -> list[tuple[str, ...]]:
-    """The cells of the table, made column by column: that is twice as quick for thousands of rows."""
-    sized, said = lru_cache(size), lru_cache("{:,}".format)
-    cells = [
-        map(str, range(1, len(infos) + 1)),
-        [clean(info.key) for info in infos],
-        [clean(info.title) for info in infos],
-        marks if any(marks) else None,
-        folders if any(folders) else None,
-        [said(info.messages) for info in infos],
-        [sized(info.bytes) for info in infos],
-        ["archived" if info.archived else "active" for info in infos] if all else None,
-        [out.when(info.updated) for info in infos],
+    folders: list[str] = []
+    if not out.has_width or out.width >= _WIDTH_FOR_FOLDERS:
+        folders = [short_path(info.cwd) if info.cwd else "" for info in infos]
+    columns = [
+        (Column("#", right=True, style=out.dim), [str(number) for number in range(1, len(infos) + 1)]),
+        (Column("KEY", wraps=chop, style=out.bold), [clean(info.key) for info in infos]),
+        (Column("TITLE", shrinks=True), [clean(info.title) for info in infos]),
+        (Column("TAGS", shrinks=True, style=out.yellow), marks if any(marks) else []),
+        (Column("FOLDER", shrinks=True, style=out.dim), folders if any(folders) else []),
+        (Column("MSGS", right=True), [format_count(info.messages) for info in infos]),
+        (Column("SIZE", right=True), [format_size(info.bytes) for info in infos]),
+        (Column("STATE", style=out.dim), ["archived" if info.archived else "active" for info in infos] if all else []),
+        (Column("UPDATED", right=not out.iso, style=out.dim), [out.when(info.updated) for info in infos]),
     ]
-    return list(zip(*filter(None, cells), strict=True))
+    shown = [(column, cells) for column, cells in columns if cells]
+    with out.pager():
+        table.show(out, [column for column, _ in shown], list(zip(*(cells for _, cells in shown), strict=True)))
 
 
-def _formatted(template: str, item: dict[str, Any]) -> str:
+def _fill(template: str, item: dict[str, Any]) -> str:
+    """A line of --format: the fields of a session in their places."""
+
     def fill(found: re.Match[str]) -> str:
         if found[2]:
             return _BREAKS[found[2]]
@@ -310,3 +257,20 @@ def _formatted(template: str, item: dict[str, Any]) -> str:
         return clean(",".join(value) if isinstance(value, tuple) else str(value))
 
     return _FIELD.sub(fill, template)
+
+
+def _report(out: Out, page: _Page, args: Namespace, aside: Mapping[str, Notice]) -> None:
+    """Say below the list what is damaged, also of sessions that are not in it, and how many are hidden."""
+    aside = {key: aside[key] for key in aside if key.startswith(args.prefix)}
+    for key, notice in list(aside.items())[:_MAX_REPORTED]:
+        out.note(f"{clean(key)}: {clean(notice.text)}; `{clean(notice.command)}` shows more")
+    if len(aside) > _MAX_REPORTED:
+        out.note(f"{several(len(aside), 'session')} have something in quarantine: `nacre sessions quarantine`")
+    # Logs that have lost everything: each file is looked at only if there are more than sessions.
+    root = root_of(args)
+    found = emptied_logs(root) if count_logs(f"{root}/sessions") > page.active else []
+    if found:
+        named = ", ".join(found[:_MAX_REPORTED]) + (" …" if len(found) > _MAX_REPORTED else "")
+        out.note(f"{several(len(found), 'log')} empty (0 bytes): {clean(named)}; `nacre sessions verify` shows more")
+    if page.hidden and not (args.all or args.archived):
+        out.note(f"{several(page.hidden, 'archived session')} hidden, use --all")

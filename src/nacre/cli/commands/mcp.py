@@ -37,90 +37,69 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     import anyio  # noqa: PLC0415 - not needed for help
 
+    from nacre import config as settings  # noqa: PLC0415 - the same
+    from nacre.tools.mcp import servers_of  # noqa: PLC0415 - the same
+
     if (args.action == "list") == bool(args.name):
-        said = "takes no name" if args.name else "needs the name of a server"
-        raise Failure("usage", f"`nacre mcp {args.action}` {said}", hint="`nacre mcp` lists the servers")
-    configs = _configs(args)
+        problem = "takes no name" if args.name else "needs the name of a server"
+        raise Failure("usage", f"`nacre mcp {args.action}` {problem}", hint="`nacre mcp` lists the servers")
+    servers = servers_of(settings.load().for_agent(args.agent).table("mcp"))
+    configs = {server.name: server.config for server in servers}
     if args.action == "list":
         anyio.run(_list, configs, _folder(args), out)
         return OK
     config = configs.get(args.name)
     if config is None:
         known = ", ".join(configs) or "none"
-        raise Failure(
-            "not_found", f"there is no MCP server {args.name!r}; there are: {known}", hint="see docs/tools.md"
-        )
+        problem = f"there is no MCP server {args.name!r}; there are: {known}"
+        raise Failure("not_found", problem, hint="see docs/tools.md")
     if args.action == "logout":
-        return _logout(config, args, out)
+        from nacre.tools.mcp.servers import TokenFile  # noqa: PLC0415 - not needed for help
+
+        is_erased = TokenFile(_folder(args), config).erase()
+        text = f"the tokens of {clean(config.name)} are erased" if is_erased else "you were not logged in"
+        return out.receipt({"operation": "logout", "name": config.name, "erased": is_erased}, text)
     if not config.url:
         raise Failure("usage", f"{config.name} is a program: there is nothing to log in to", hint=EXAMPLES[0][1])
-    anyio.run(_login, config, args, out)
-    return OK
-
-
-def _configs(args: Namespace) -> Mapping[str, Config]:
-    from nacre import config  # noqa: PLC0415 - not needed for help
-    from nacre.tools.mcp import servers_of  # noqa: PLC0415 - the same
-
-    servers = servers_of(config.load().for_agent(args.agent).table("mcp"))
-    return {server.name: server.config for server in servers}
+    return anyio.run(_login, config, args, out)
 
 
 def _folder(args: Namespace) -> Path:
     return Path(root_of(args)) / "mcp"
 
 
-# ---- list
-
-
 async def _list(configs: Mapping[str, Config], folder: Path, out: Out) -> None:
     from nacre.tools.mcp import Server, Servers, login_from  # noqa: PLC0415 - not needed for help
+    from nacre.tools.mcp.servers import TokenFile  # noqa: PLC0415 - the same
 
     with out.progress("asking the servers"):
         async with Servers(Server(config, login=login_from(folder)) for config in configs.values()) as servers:
             offers, problems = await servers.offers()
     items: list[dict[str, Any]] = []
+    rows: list[tuple[str, ...]] = []
     for name, config in configs.items():
-        offer = offers.get(name)
-        items.append(
-            {
-                "name": name,
-                "where": config.url or config.command,
-                "is_logged_in": _is_logged_in(config, folder),
-                "tools": [tool.spec.name for tool in offer.tools] if offer is not None else None,
-                "prompts": list(offer.prompts) if offer is not None else None,
-            }
-        )
+        where = config.url or config.command
+        is_logged_in = TokenFile(folder, config).read().tokens is not None
+        tools = prompts = None
+        described = "no answer"
+        if (offer := offers.get(name)) is not None:
+            tools, prompts = [tool.spec.name for tool in offer.tools], list(offer.prompts)
+            described = f"{len(tools)} tools{f', {len(prompts)} prompts' if prompts else ''}"
+        item = {"name": name, "where": where, "is_logged_in": is_logged_in, "tools": tools, "prompts": prompts}
+        items.append(item)
+        rows.append((clean(name), clean(where), described, "yes" if is_logged_in else "-"))
     if out.json:
-        out.document({"schema_version": 1, "servers": items, "problems": problems})
+        out.document({"servers": items, "problems": problems})
         return
     columns = [Column("SERVER", style=out.bold), Column("WHERE", shrinks=True), Column("OFFERS"), Column("LOGIN")]
-    table.show(out, columns, [_row(item) for item in items])
+    table.show(out, columns, rows)
     for problem in problems:
         out.warn(clean(problem))
     if not items:
         out.note("no MCP server is configured: docs/tools.md shows how")
 
 
-def _row(item: Mapping[str, Any]) -> tuple[str, ...]:
-    if item["tools"] is None:
-        offers = "no answer"
-    else:
-        prompts = f", {len(item['prompts'])} prompts" if item["prompts"] else ""
-        offers = f"{len(item['tools'])} tools{prompts}"
-    return clean(item["name"]), clean(item["where"]), offers, "yes" if item["is_logged_in"] else "-"
-
-
-def _is_logged_in(config: Config, folder: Path) -> bool:
-    from nacre.tools.mcp.servers import TokenFile  # noqa: PLC0415 - not needed for help
-
-    return TokenFile(folder, config).read().tokens is not None
-
-
-# ---- login and logout
-
-
-async def _login(config: Config, args: Namespace, out: Out) -> None:
+async def _login(config: Config, args: Namespace, out: Out) -> int:
     from importlib.util import find_spec  # noqa: PLC0415 - not needed for help
 
     from nacre.errors import ToolError, install_command  # noqa: PLC0415 - the same
@@ -132,8 +111,10 @@ async def _login(config: Config, args: Namespace, out: Out) -> None:
 
     async def show(address: str) -> None:
         out.note(f"log in to {clean(config.name)} at this address:\n{clean(address)}")
-        if not args.no_browser and _has_screen():
-            import webbrowser  # noqa: PLC0415 - beside its only use
+        # On Linux a browser can be seen only where there is a display.
+        is_linux = os.name == "posix" and os.uname().sysname != "Darwin"
+        if not args.no_browser and (not is_linux or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()):
+            import webbrowser  # noqa: PLC0415 - needed only here
 
             webbrowser.open(address)
 
@@ -141,28 +122,6 @@ async def _login(config: Config, args: Namespace, out: Out) -> None:
         is_done, tools = await log_in(config, TokenFile(_folder(args), config), show=show, port=args.port)
     except ToolError as error:
         raise Failure("failed", str(error)) from error
-    if out.json:
-        out.document({"schema_version": 1, "ok": True, "operation": "login", "name": config.name, "tools": tools})
-    elif is_done:
-        out.say(f"logged in to {clean(config.name)}: it has {len(tools)} tools")
-    else:
-        out.say(f"{clean(config.name)} wants no login: it has {len(tools)} tools")
-
-
-def _has_screen() -> bool:
-    """Tell whether a browser could be seen: on Linux, where there is a display."""
-    return (
-        os.name != "posix" or os.uname().sysname == "Darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
-    )
-
-
-def _logout(config: Config, args: Namespace, out: Out) -> int:
-    from nacre.tools.mcp.servers import TokenFile  # noqa: PLC0415 - not needed for help
-
-    is_erased = TokenFile(_folder(args), config).erase()
-    if out.json:
-        told = {"schema_version": 1, "ok": True, "operation": "logout", "name": config.name, "erased": is_erased}
-        out.document(told)
-    else:
-        out.say(f"the tokens of {clean(config.name)} are erased" if is_erased else "you were not logged in")
-    return OK
+    state = f"logged in to {clean(config.name)}" if is_done else f"{clean(config.name)} wants no login"
+    document = {"operation": "login", "name": config.name, "tools": tools}
+    return out.receipt(document, f"{state}: it has {len(tools)} tools")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from nacre.cli.failures import FAILED, OK, Failure
 from nacre.cli.one_line import clean, several, wrap
 from nacre.cli.output import Out
 from nacre.cli.refs import find
-from nacre.cli.store_choice import opened, root_of
+from nacre.cli.store_choice import open_store, root_of
 from nacre.cli.table import Column
 from nacre.errors import NacreError, install_command
 
@@ -35,13 +36,12 @@ EXAMPLES = (
     ("edit all of them in $EDITOR", "nacre memory edit"),
 )
 
-_ACTIONS = ("list", "search", "why", "history", "add", "confirm", "edit", "restore", "forget")
 _CHANGES = frozenset(("add", "confirm", "edit", "restore", "forget"))
-_MOST_NAMED = 10
+_MAX_NAMED = 10
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("action", choices=_ACTIONS, nargs="?", default="list", help="default: list")
+    parser.add_argument("action", choices=tuple(_RUN), nargs="?", default="list", help="default: list")
     what = "search: a query; add: the fact; otherwise the id or text of a fact; edit: then its new text"
     parser.add_argument("words", metavar="TEXT", nargs="*", help=what)
     parser.add_argument("--subject", metavar="NAME", help="add: who or what the fact is about")
@@ -58,22 +58,17 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     _check(args)
     changes = args.action in _CHANGES and not args.dry_run
-    with opened(args, create=args.action == "add" and changes) as sessions:
-        memory = _memory(args, out, sessions, changes=changes)
+    with open_store(args, create=args.action == "add" and changes) as sessions:
+        memory = _open_memory(args, out, sessions, changes=changes)
         try:
             if changes and os.path.isdir(sessions.location):
                 memory.settle()
-            return _RUN[args.action](args, out, _Place(sessions, memory))
+            if args.session and not memory.lines_from(args.session):
+                # One that was deleted is named by its full key.
+                args.session = find(sessions, args.session).key
+            return _RUN[args.action](args, out, memory)
         finally:
             memory.close()
-
-
-class _Place:
-    """The sessions and the memory of a store."""
-
-    def __init__(self, sessions: Sessions, memory: Memory) -> None:
-        self.sessions = sessions
-        self.memory = memory
 
 
 def _check(args: Namespace) -> None:
@@ -98,7 +93,7 @@ def _example(action: str) -> str:
     return next(command for _, command in EXAMPLES if command.startswith(f"nacre memory {action} "))
 
 
-def _memory(args: Namespace, out: Out, sessions: Sessions, *, changes: bool) -> Memory:
+def _open_memory(args: Namespace, out: Out, sessions: Sessions, *, changes: bool) -> Memory:
     from nacre import config  # noqa: PLC0415 - help does not need it
 
     try:
@@ -120,9 +115,9 @@ def _memory(args: Namespace, out: Out, sessions: Sessions, *, changes: bool) -> 
 # ---- looking
 
 
-def _list(args: Namespace, out: Out, place: _Place) -> int:
-    lines = place.memory.days() if args.days else place.memory.list()
-    waiting = [] if args.days else place.memory.pending()
+def _list(args: Namespace, out: Out, memory: Memory) -> int:
+    lines = memory.days() if args.days else memory.list()
+    waiting = [] if args.days else memory.pending()
     if out.json:
         out.listing(map(_shape, [*lines, *waiting]))
         return OK
@@ -138,8 +133,8 @@ def _list(args: Namespace, out: Out, place: _Place) -> int:
     return OK
 
 
-def _search(args: Namespace, out: Out, place: _Place) -> int:
-    lines = place.memory.search(" ".join(args.words), limit=args.limit)
+def _search(args: Namespace, out: Out, memory: Memory) -> int:
+    lines = memory.search(" ".join(args.words), limit=args.limit)
     if out.json:
         out.listing(map(_shape, lines))
     elif lines:
@@ -149,35 +144,33 @@ def _search(args: Namespace, out: Out, place: _Place) -> int:
     return OK if lines else FAILED
 
 
-def _why(args: Namespace, out: Out, place: _Place) -> int:
-    line = _named(place.memory, " ".join(args.words))
-    found = place.memory.why(line.id)
+def _why(args: Namespace, out: Out, memory: Memory) -> int:
+    line = _find(memory, " ".join(args.words))
+    turn = memory.why(line.id).turn
     if out.json:
-        turn = found.turn
-        said = None if turn is None else {"asked": turn.asked, "answered": turn.answered, "at": turn.at}
-        out.document({**_shape(line), "turn": said})
+        document = None if turn is None else {"asked": turn.asked, "answered": turn.answered, "at": turn.at}
+        out.document({**_shape(line), "turn": document})
         return OK
     out.say(out.bold(clean(line.text)))
     if line.source is None:
         out.say("written by you" if not line.is_ours else "added on request")
     else:
         out.say(f"learned in {out.cyan(clean(f'{line.source.key}@{line.source.n}'))}")
-    if found.turn is not None:
-        _quote(out, "user", found.turn.asked)
-        _quote(out, "assistant", found.turn.answered)
+    if turn is not None:
+        for who, text in (("user", turn.asked), ("assistant", turn.answered)):
+            out.say(out.dim(f"{who}:"))
+            for row in clean(text, lines=True).splitlines():
+                for piece in wrap(row, max(20, out.width - 4)) or [""]:
+                    out.say(f"    {piece}")
     elif line.source is not None:
         out.note("that turn no longer exists")
     return OK
 
 
-def _history(args: Namespace, out: Out, place: _Place) -> int:
+def _history(args: Namespace, out: Out, memory: Memory) -> int:
     """Show the versions of a fact, or without one all facts that no longer hold."""
-    from nacre.memory.agent_memory import NoSuchFact  # noqa: PLC0415 - it is there, or nobody came here
-
-    try:
-        versions = place.memory.history(" ".join(args.words)) if args.words else place.memory.changes()
-    except NoSuchFact as error:
-        raise _unknown(error) from error
+    with _unknown_facts():
+        versions = memory.history(" ".join(args.words)) if args.words else memory.changes()
     if out.json:
         out.listing({**_shape(version.line), **_fate(version)} for version in versions)
     elif versions:
@@ -200,27 +193,19 @@ def _fate(version: Version) -> dict[str, str]:
     return {"state": version.strike.why, "replaced_by": version.strike.by}
 
 
-def _quote(out: Out, who: str, text: str) -> None:
-    out.say(out.dim(f"{who}:"))
-    for line in clean(text, lines=True).splitlines():
-        for piece in wrap(line, max(20, out.width - 4)) or [""]:
-            out.say(f"    {piece}")
-
-
 def _show(out: Out, lines: Sequence[Line], *, days: bool = False) -> None:
     columns = [Column("ID", style=out.dim), Column("FACT", wraps=wrap), Column("FROM", style=out.cyan, shrinks=True)]
-    rows: list[tuple[str, ...]] = [(line.id[:8], clean(line.text), _from(line)) for line in lines]
     if days:
         columns[1:2] = [Column("DAY"), Column("NOTE", wraps=wrap)]
-        rows = [(row[0], clean(PurePath(line.page).stem), *row[1:]) for row, line in zip(rows, lines, strict=True)]
+    rows: list[tuple[str, ...]] = []
+    for line in lines:
+        source = "" if line.is_ours else "you"
+        if line.source is not None:
+            source = clean(f"{line.source.key}@{line.source.n}")
+        day = [clean(PurePath(line.page).stem)] if days else []
+        rows.append((line.id[:8], *day, clean(line.text), source))
     with out.pager():
         table.show(out, columns, rows)
-
-
-def _from(line: Line) -> str:
-    if line.source is not None:
-        return clean(f"{line.source.key}@{line.source.n}")
-    return "" if line.is_ours else "you"
 
 
 def _shape(line: Line) -> dict[str, Any]:
@@ -238,46 +223,48 @@ def _shape(line: Line) -> dict[str, Any]:
     }
 
 
-def _named(memory: Memory, what: str, *, struck: bool = False) -> Line:
-    from nacre.memory.agent_memory import NoSuchFact  # noqa: PLC0415 - it is there, or nobody came here
+def _find(memory: Memory, what: str, *, struck: bool = False) -> Line:
+    with _unknown_facts():
+        return memory.find(what, struck=struck)
+
+
+@contextmanager
+def _unknown_facts() -> Iterator[None]:
+    """Turn the error for a fact that does not exist, or may be several, into a Failure."""
+    from nacre.memory.agent_memory import NoSuchFact  # noqa: PLC0415 - memory is open, so it is installed
 
     try:
-        return memory.find(what, struck=struck)
+        yield
     except NoSuchFact as error:
-        raise _unknown(error) from error
-
-
-def _unknown(error: NacreError) -> Failure:
-    kind = "ambiguous" if "may mean" in str(error) else "not_found"
-    return Failure(kind, str(error), hint="`nacre memory list` shows all facts, `nacre memory history` what they were")
+        kind = "ambiguous" if "may mean" in str(error) else "not_found"
+        hint = "`nacre memory list` shows all facts, `nacre memory history` what they were"
+        raise Failure(kind, str(error), hint=hint) from error
 
 
 # ---- changing
 
 
-def _add(args: Namespace, out: Out, place: _Place) -> int:
+def _add(args: Namespace, out: Out, memory: Memory) -> int:
     text = " ".join(args.words)
-    known = {line.id for line in place.memory.list()}
-    line = None if args.dry_run else place.memory.remember(text, subject=args.subject or "")
+    known = {line.id for line in memory.list()}
+    line = None if args.dry_run else memory.remember(text, subject=args.subject or "")
     is_new = line is None or line.id not in known
-    if out.json:
-        document = {"ok": True, "operation": "add", "dry_run": args.dry_run, "added": is_new}
-        out.document({**document, **(_shape(line) if line is not None else {"text": text, "subject": args.subject})})
-    else:
-        out.say(clean(text if line is None else line.text))
+    document = {"operation": "add", "dry_run": args.dry_run, "added": is_new}
+    document |= _shape(line) if line is not None else {"text": text, "subject": args.subject}
+    out.receipt(document, clean(text if line is None else line.text))
+    if not out.json:
         out.note("would be added" if line is None else "added" if is_new else "this fact was known already")
     return OK
 
 
-def _confirm(args: Namespace, out: Out, place: _Place) -> int:
+def _confirm(args: Namespace, out: Out, memory: Memory) -> int:
     """Let facts hold that wait for it."""
-    act = place.memory.find_pending if args.dry_run else place.memory.confirm
+    act = memory.find_pending if args.dry_run else memory.confirm
     return _each(args, out, act, "confirmed")
 
 
-def _restore(args: Namespace, out: Out, place: _Place) -> int:
+def _restore(args: Namespace, out: Out, memory: Memory) -> int:
     """Let earlier versions hold again."""
-    memory = place.memory
     ended: list[str] = []
 
     def act(what: str) -> Line:
@@ -292,103 +279,77 @@ def _restore(args: Namespace, out: Out, place: _Place) -> int:
 
 def _each(args: Namespace, out: Out, act: Callable[[str], Line], done: str, ended: Sequence[str] = ()) -> int:
     """Do something with each fact that is named; `ended` are those that no longer hold then."""
-    from nacre.memory.agent_memory import NoSuchFact  # noqa: PLC0415 - it is there, or nobody came here
-
-    try:
+    with _unknown_facts():
         lines = [act(what) for what in args.words]
-    except NoSuchFact as error:
-        raise _unknown(error) from error
-    if out.json:
-        told = {"ok": True, "operation": args.action, "dry_run": args.dry_run}
-        out.document({**told, "items": [_shape(line) for line in lines]})
-        return OK
-    for line in lines:
-        out.say(clean(line.text))
-    for text in ended:
-        out.say(out.dim(f"instead of: {clean(text)}"))
-    out.note(f"{several(len(lines), 'fact')} {f'would be {done}' if args.dry_run else done}")
+    texts = [*(clean(line.text) for line in lines), *(out.dim(f"instead of: {clean(text)}") for text in ended)]
+    document = {"operation": args.action, "dry_run": args.dry_run, "items": [_shape(line) for line in lines]}
+    out.receipt(document, "\n".join(texts))
+    if not out.json:
+        out.note(f"{several(len(lines), 'fact')} {f'would be {done}' if args.dry_run else done}")
     return OK
 
 
-def _forget(args: Namespace, out: Out, place: _Place) -> int:
-    memory = place.memory
+def _forget(args: Namespace, out: Out, memory: Memory) -> int:
     if args.session:
-        key = _session(args.session, place)
-        doomed = memory.lines_from(key)
+        doomed = memory.lines_from(args.session)
     else:
-        key = ""
-        doomed = [_named(memory, what, struck=True) for what in args.words]
+        doomed = [_find(memory, what, struck=True) for what in args.words]
         doomed += memory.belonging([line.id for line in doomed])
+    count = len(doomed)
     if not args.dry_run and doomed:
-        out.confirm(f"Erase {_counted(doomed)} permanently?", yes=args.yes)
-        count = memory.forget_session(key) if key else memory.erase(line.id for line in doomed)
-    else:
-        count = len(doomed)
+        named = "; ".join(repr(clean(line.text)) for line in doomed[:_MAX_NAMED])
+        if count > 1:
+            named = f"{several(count, 'line')} ({named}{'; …' if count > _MAX_NAMED else ''})"
+        out.confirm(f"Erase {named} permanently?", yes=args.yes)
+        count = memory.forget_session(args.session) if args.session else memory.erase(line.id for line in doomed)
     if out.json:
-        told = {"ok": True, "operation": "forget", "dry_run": args.dry_run, "erased": count}
-        out.document({**told, "items": [_shape(line) for line in doomed]})
+        document = {"ok": True, "operation": "forget", "dry_run": args.dry_run, "erased": count}
+        out.document({**document, "items": [_shape(line) for line in doomed]})
         return OK
-    for line in doomed[:_MOST_NAMED]:
+    for line in doomed[:_MAX_NAMED]:
         out.say(clean(line.text))
     out.note(f"{several(count, 'line')} {'would be erased' if args.dry_run else 'erased'}")
     return OK
 
 
-def _counted(doomed: Sequence[Line]) -> str:
-    if len(doomed) == 1:
-        return repr(clean(doomed[0].text))
-    shown = "; ".join(repr(clean(line.text)) for line in doomed[:_MOST_NAMED])
-    return f"{several(len(doomed), 'line')} ({shown}{'; …' if len(doomed) > _MOST_NAMED else ''})"
-
-
-def _session(ref: str, place: _Place) -> str:
-    """The key of a session by reference; one that was deleted is named by its full key."""
-    if place.memory.lines_from(ref):
-        return ref
-    return find(place.sessions, ref).key
-
-
-def _edit(args: Namespace, out: Out, place: _Place) -> int:
+def _edit(args: Namespace, out: Out, memory: Memory) -> int:
     if not args.words:
-        return _edit_page(args, out, place)
+        return _edit_page(args, out, memory)
     if len(args.words) == 1:
         raise Failure("usage", "edit needs a fact and its new text", hint=_example("edit"))
-    old = _named(place.memory, args.words[0])
+    old = _find(memory, args.words[0])
     text = " ".join(args.words[1:])
-    new = old if args.dry_run else place.memory.edit(old.id, text)
-    if out.json:
-        told = {"ok": True, "operation": "edit", "dry_run": args.dry_run, "before": old.text}
-        out.document({**told, "after": text if args.dry_run else new.text, "id": new.id})
-    else:
-        out.say(f"{out.dim(clean(old.text))} → {clean(text if args.dry_run else new.text)}")
-    return OK
+    new = old if args.dry_run else memory.edit(old.id, text)
+    after = text if args.dry_run else new.text
+    document = {"operation": "edit", "dry_run": args.dry_run, "before": old.text, "after": after, "id": new.id}
+    return out.receipt(document, f"{out.dim(clean(old.text))} → {clean(after)}")
 
 
-def _edit_page(args: Namespace, out: Out, place: _Place) -> int:
+def _edit_page(args: Namespace, out: Out, memory: Memory) -> int:
     """Open the page of facts in the editor, and read it again."""
     from nacre.cli.chat.external_editor import find_editor, run_editor  # noqa: PLC0415 - only to edit
 
-    path = place.memory.page
-    before = {line.id for line in place.memory.list()}
+    before = {line.id for line in memory.list()}
     if args.dry_run:
-        out.say(f"{clean(path)} would be opened with {clean(find_editor())}")
+        out.say(f"{clean(memory.page)} would be opened with {clean(find_editor())}")
         return OK
-    if not os.path.exists(path):
+    if not os.path.exists(memory.page):
         raise Failure("not_found", "there are no facts yet, so there is no page", hint=_example("add"))
     try:
-        run_editor(path)
+        run_editor(memory.page)
     except NacreError as error:
         raise Failure("failed", str(error), hint="saved changes are read next time") from error
-    place.memory.settle()
-    after = {line.id for line in place.memory.list()}
+    memory.settle()
+    after = {line.id for line in memory.list()}
+    added, removed = len(after - before), len(before - after)
     if out.json:
-        out.document({"ok": True, "operation": "edit", "added": len(after - before), "removed": len(before - after)})
+        out.document({"ok": True, "operation": "edit", "added": added, "removed": removed})
     else:
-        out.note(f"{several(len(after - before), 'line')} added or changed, {len(before - after)} removed or replaced")
+        out.note(f"{several(added, 'line')} added or changed, {removed} removed or replaced")
     return OK
 
 
-_RUN: dict[str, Callable[[Namespace, Out, _Place], int]] = {
+_RUN: dict[str, Callable[[Namespace, Out, Memory], int]] = {
     "list": _list,
     "search": _search,
     "why": _why,

@@ -13,7 +13,6 @@ from nacre.cli.table import Column
 
 if TYPE_CHECKING:
     from nacre.config import Settings
-    from nacre.runtime.models import Listed
 
 EXAMPLES = (
     ("the models that can answer, and which one answers now", "nacre models"),
@@ -45,69 +44,12 @@ def run(args: Namespace, out: Out) -> int:
     return OK
 
 
-# ---- list
-
-
 async def _list(settings: Settings, out: Out) -> None:
     from nacre.runtime.models import list_all  # noqa: PLC0415 - loads the providers
 
     with out.progress("asking the providers"):
         listed = await list_all(settings)
-        answers, problem = await _answering(settings)
-    if out.json:
-        _print_json(listed, out, answers=answers, problem=problem)
-        return
-    rows = []
-    for one in listed:
-        where = "local" if one.is_local else "remote"
-        for info in one.models:
-            ref = f"{one.kind}/{info.name}"
-            rows.append(
-                (
-                    clean(ref),
-                    size(info.size) if info.size else "",
-                    f"{info.context:,}" if info.context else "",
-                    clean(", ".join(info.capabilities)),
-                    where,
-                    "answers now" if ref == answers else "",
-                )
-            )
-    if rows:
-        columns = [
-            Column("MODEL", style=out.bold),
-            Column("SIZE", right=True),
-            Column("WINDOW", right=True),
-            Column("CAPABILITIES", shrinks=True),
-            Column("WHERE"),
-            Column("", style=out.dim),
-        ]
-        table.show(out, columns, rows)
-    for one in listed:
-        if one.problem:
-            out.note(f"{one.kind}: {clean(one.problem)}")
-    if problem:
-        out.note(f"no model answers now: {clean(problem)}")
-
-
-async def _answering(settings: Settings) -> tuple[str, str]:
-    """The model that `nacre chat` would use now, or why none can answer."""
-    from nacre.errors import ConfigError, ModelUnavailable  # noqa: PLC0415 - the same
-    from nacre.runtime.model_chain import provider_for  # noqa: PLC0415 - loads the providers
-
-    try:
-        chain = await provider_for(settings)
-    except (ModelUnavailable, ConfigError) as error:
-        return "", str(error)
-    try:
-        await chain.check(lambda _: None)
-    except ModelUnavailable as error:
-        return "", str(error)
-    finally:
-        await chain.close()
-    return chain.ref, ""
-
-
-def _print_json(listed: list[Listed], out: Out, *, answers: str, problem: str) -> None:
+        answers, problem = await _find_answering(settings)
     items: list[dict[str, Any]] = [
         {
             "model": f"{one.kind}/{info.name}",
@@ -124,10 +66,59 @@ def _print_json(listed: list[Listed], out: Out, *, answers: str, problem: str) -
     ]
     if out.jsonl:
         out.listing(items)
-        return
-    failed = {one.kind: one.problem for one in listed if one.problem}
-    head = {"schema_version": 1, "count": len(items), "answers_now": answers or None, "problem": problem or None}
-    out.document({**head, "unreachable": failed, "items": items})
+    elif out.json:
+        head = {"count": len(items), "answers_now": answers or None, "problem": problem or None}
+        unreachable = {one.kind: one.problem for one in listed if one.problem}
+        out.document({**head, "unreachable": unreachable, "items": items})
+    else:
+        _print(items, out)
+        for one in listed:
+            if one.problem:
+                out.note(f"{one.kind}: {clean(one.problem)}")
+        if problem:
+            out.note(f"no model answers now: {clean(problem)}")
+
+
+def _print(items: list[dict[str, Any]], out: Out) -> None:
+    columns = [
+        Column("MODEL", style=out.bold),
+        Column("SIZE", right=True),
+        Column("WINDOW", right=True),
+        Column("CAPABILITIES", shrinks=True),
+        Column("WHERE"),
+        Column("", style=out.dim),
+    ]
+    rows = [
+        (
+            clean(item["model"]),
+            size(item["size"]) if item["size"] else "",
+            f"{item['window']:,}" if item["window"] else "",
+            clean(", ".join(item["capabilities"])),
+            "local" if item["local"] else "remote",
+            "answers now" if item["answers_now"] else "",
+        )
+        for item in items
+    ]
+    if rows:
+        table.show(out, columns, rows)
+
+
+async def _find_answering(settings: Settings) -> tuple[str, str]:
+    """The model that `nacre chat` would use now, or why none can answer."""
+    from nacre.errors import ConfigError, ModelUnavailable  # noqa: PLC0415 - the same
+    from nacre.runtime.model_chain import provider_for  # noqa: PLC0415 - loads the providers
+
+    try:
+        chain = await provider_for(settings)
+    except (ModelUnavailable, ConfigError) as error:
+        return "", str(error)
+    try:
+        await chain.check(lambda _: None)
+    except ModelUnavailable as error:
+        return "", str(error)
+    finally:
+        await chain.close()
+    return chain.ref, ""
 
 
 # ---- pull
@@ -165,14 +156,10 @@ async def pull(settings: Settings, name: str, out: Out) -> None:
     finally:
         await ollama.close()
     if status != "success":
-        raise Failure(
-            "failed",
-            f"Ollama stopped before {name} was installed (last status: {status or 'none'})",
-            hint="run it again: it resumes where it stopped",
-        )
-    if out.json:
-        document = {"schema_version": 1, "ok": True, "operation": "pull", "model": f"ollama/{name}"}
-        out.document({**document, "bytes": sum(totals.values())})
-        return
-    out.say(f"{clean(name)} is installed ({size(sum(totals.values()))}).")
-    out.note(f"use it: nacre chat -m ollama/{clean(name)}")
+        what = f"Ollama stopped before {name} was installed (last status: {status or 'none'})"
+        raise Failure("failed", what, hint="run it again: it resumes where it stopped")
+    total = sum(totals.values())
+    document = {"operation": "pull", "model": f"ollama/{name}", "bytes": total}
+    out.receipt(document, f"{clean(name)} is installed ({size(total)}).")
+    if not out.json:
+        out.note(f"use it: nacre chat -m ollama/{clean(name)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
@@ -13,7 +12,7 @@ from nacre.cli.failures import FAILED, OK, Failure
 from nacre.cli.one_line import clean, several, wrap
 from nacre.cli.output import Out
 from nacre.cli.refs import find
-from nacre.cli.store_choice import opened
+from nacre.cli.store_choice import open_store
 from nacre.keys import is_internal
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ EXAMPLES = (
     ("only the places, to pass to `show`", "nacre s search invoice --jsonl | jq -r .place"),
 )
 
-_PIECE, _PATIENCE = 16, 10.0
+_PIECE, _MAX_WAIT = 16, 10.0
 _MOMENT = "a date (2026-11-01), a time or an age (7d)"
 _FILTERS = ("role", "tool", "since", "until")
 
@@ -52,52 +51,53 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: Out) -> int:
-    _check(args)
-    with opened(args) as sessions:
-        key = find(sessions, args.session).key if args.session else ""
-        hits = _hits(args, out, sessions, key)
-    shown, has_more = hits[: args.limit], len(hits) > args.limit
-    if out.json:
-        out.listing([{"place": hit.place, **asdict(hit)} for hit in shown], has_more=has_more)
-    elif shown:
-        _print(out, shown, has_more=has_more)
-    else:
-        out.note(_nothing(args))
-    return OK if shown else FAILED
-
-
-def _nothing(args: Namespace) -> str:
-    """Say that nothing was found, and which times were taken for words."""
-    from nacre.index.query import unread_times  # noqa: PLC0415 - `--help` needs no index
-
-    unread = ", ".join(map(clean, unread_times(" ".join(args.query))))
-    return f"nothing found; {unread} was taken for words, since it is not {_MOMENT}" if unread else "nothing found"
-
-
-def _check(args: Namespace) -> None:
-    from nacre.index.query import is_moment  # noqa: PLC0415 - `--help` needs no index
+    from nacre.index.query import is_moment, unread_times  # noqa: PLC0415 - `--help` needs no index
 
     if args.limit < 1:
         raise Failure("usage", f"--limit is 1 or more, not {args.limit}")
     for name in ("since", "until"):
         if (given := getattr(args, name)) and not is_moment(given):
             raise Failure("usage", f"--{name} is {_MOMENT}, not {given!r}")
+    with open_store(args) as sessions:
+        key = find(sessions, args.session).key if args.session else ""
+        hits = _find_hits(args, out, sessions, key)
+    shown, has_more = hits[: args.limit], len(hits) > args.limit
+    if out.json:
+        out.listing([{"place": hit.place, **asdict(hit)} for hit in shown], has_more=has_more)
+    elif shown:
+        _print(out, shown, has_more=has_more)
+    else:
+        # Say which times were taken for words.
+        unread = ", ".join(map(clean, unread_times(" ".join(args.query))))
+        why = f"; {unread} was taken for words, since it is not {_MOMENT}" if unread else ""
+        out.note(f"nothing found{why}")
+    return OK if shown else FAILED
 
 
-def _hits(args: Namespace, out: Out, sessions: Sessions, key: str) -> list[Hit]:
+def _find_hits(args: Namespace, out: Out, sessions: Sessions, key: str) -> list[Hit]:
     """What is found; one more than is shown tells that there is more."""
     if sessions.location == ":memory:":
         return []  # there is no store yet
     if args.meaning:
-        _prepare(sessions, out)
+        _make_vectors(sessions, out)
+    # The words and the options as one query; `session:` takes a key in quotes, or how it begins.
+    words = list(args.query)
+    for name in _FILTERS:
+        value = getattr(args, name)
+        if value:
+            words.append(f'{name}:"{value}"' if any(char.isspace() for char in value) else f"{name}:{value}")
+    if key and '"' not in key:
+        words.append(f'session:"{key}"')
+    elif beginning := key.partition('"')[0]:
+        words.append(f"session:{beginning}")
     internal = args.internal or is_internal(key)
-    found = sessions.search(_query(args, key), limit=args.limit + 1, internal=internal, meaning=args.meaning)
+    found = sessions.search(" ".join(words), limit=args.limit + 1, internal=internal, meaning=args.meaning)
     return [hit for hit in found if key in ("", hit.key)]
 
 
-def _prepare(sessions: Sessions, out: Out) -> None:
+def _make_vectors(sessions: Sessions, out: Out) -> None:
     """Read messages for their meaning that have not been; a search does not wait for more than some seconds of them."""
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + _MAX_WAIT
     left = sessions.make_vectors(0)
     with out.progress("reading for meaning:", total=left, unit="messages") as progress:
         while left and time.monotonic() < end:
@@ -107,40 +107,19 @@ def _prepare(sessions: Sessions, out: Out) -> None:
         out.note(f"{left:,} messages were searched by words only; search again to read on, or let `nacre serve` do it")
 
 
-def _query(args: Namespace, key: str) -> str:
-    """The words and the options as one query; `session:` takes a key in quotes, or how it begins."""
-    words = [*args.query, *(f"{name}:{_quoted(getattr(args, name))}" for name in _FILTERS if getattr(args, name))]
-    if key and '"' not in key:
-        words.append(f'session:"{key}"')
-    elif beginning := key.partition('"')[0]:
-        words.append(f"session:{beginning}")
-    return " ".join(words)
-
-
-def _quoted(value: str) -> str:
-    return f'"{value}"' if any(char.isspace() for char in value) else value
-
-
 def _print(out: Out, hits: list[Hit], *, has_more: bool) -> None:
     with out.pager():
         for hit in hits:
-            where = clean(hit.place)
-            out.say(f"{out.bold(where)}  {out.cyan(clean(hit.role))}  {out.dim(out.when(hit.ts))}")
-            for line in _marked(out, wrap(clean(hit.snippet), max(20, out.width - 4))):
-                out.say(f"    {line}")
+            out.say(f"{out.bold(clean(hit.place))}  {out.cyan(clean(hit.role))}  {out.dim(out.when(hit.ts))}")
+            is_found = False
+            for line in wrap(clean(hit.snippet), max(20, out.width - 4)):
+                pieces = [line]
+                if out.color:
+                    # What was found has a colour in place of its stars.
+                    pieces = line.split("**")
+                    for at, piece in enumerate(pieces):
+                        is_found = is_found != (at > 0)
+                        pieces[at] = out.yellow(piece) if is_found and piece else piece
+                out.say(f"    {''.join(pieces)}")
     found = several(len(hits), "result")
     out.note(f"the first {found}; --limit shows more" if has_more else found)
-
-
-def _marked(out: Out, lines: list[str]) -> Iterator[str]:
-    """The lines of a snippet; where there is colour, what was found has it in place of its stars."""
-    is_found = False
-    for line in lines:
-        if not out.color:
-            yield line
-            continue
-        pieces: list[str] = []
-        for at, piece in enumerate(line.split("**")):
-            is_found = is_found != (at > 0)
-            pieces.append(out.yellow(piece) if is_found and piece else piece)
-        yield "".join(pieces)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nacre.cli.commands.serve_tokens import LOOPBACK, TOKEN_HINT, VARIABLE, needs_token
-from nacre.cli.failures import OK, Failure, alone
+from nacre.cli.failures import OK, Failure, ungroup
 from nacre.cli.output import Out
 from nacre.cli.store_choice import root_of
 from nacre.config import PREFIX, is_prefix
@@ -123,7 +123,7 @@ def run(args: Namespace, out: Out) -> int:
         try:
             anyio.run(_serve, args, out, token)
         except BaseExceptionGroup as group:
-            raise alone(group) from group
+            raise ungroup(group) from group
     return OK
 
 

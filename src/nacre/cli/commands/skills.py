@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
 from nacre.cli import table
 from nacre.cli.failures import FAILED, OK, Failure
@@ -14,7 +13,7 @@ from nacre.cli.output import Out
 from nacre.cli.store_choice import root_of
 from nacre.cli.table import Column
 from nacre.skills import catalogue, skill_file
-from nacre.skills.skill_file import FILE, Reading, read
+from nacre.skills.skill_file import FILE, read
 
 EXAMPLES = (
     ("list the skills and where they come from", "nacre skills list"),
@@ -37,64 +36,59 @@ def run(args: Namespace, out: Out) -> int:
     return {"list": _list, "check": _check, "new": _new}[args.action](args, out)
 
 
-def _home(args: Namespace) -> Path:
-    """The agent's own folder."""
-    return Path(root_of(args)) / "home"
-
-
 def _places(args: Namespace) -> tuple[catalogue.Place, ...]:
-    return catalogue.usual_places(home=_home(args), user=Path.home(), projects=[Path.cwd()])
-
-
-# ---- list
+    return catalogue.usual_places(home=Path(root_of(args)) / "home", user=Path.home(), projects=[Path.cwd()])
 
 
 def _list(args: Namespace, out: Out) -> int:
     if args.names:
         raise Failure("usage", f"`nacre skills list` takes no {args.names[0]!r}", hint="it lists all of them")
     found, warnings = catalogue.find(_places(args))
+    items, rows = [], []
+    for one in found:
+        item = {"name": one.skill.name, "description": one.skill.description, "from": one.place.whose}
+        items.append({**item, "path": str(one.skill.folder / FILE)})
+        rows.append((clean(one.skill.name), one.place.whose, clean(one.skill.description)))
     if out.json:
-        out.listing(map(_listed, found))
+        out.listing(items)
     else:
         columns = [Column("NAME", style=out.bold), Column("FROM", style=out.dim), Column("FOR", shrinks=True)]
-        rows = [(clean(one.skill.name), one.place.whose, clean(one.skill.description)) for one in found]
         table.show(out, columns, rows)
     for warning in warnings:
         out.note(clean(warning))
     return OK
 
 
-def _listed(one: catalogue.FoundSkill) -> dict[str, Any]:
-    skill = one.skill
-    return {
-        "name": skill.name,
-        "description": skill.description,
-        "from": one.place.whose,
-        "path": str(skill.folder / FILE),
-    }
-
-
-# ---- check
-
-
 def _check(args: Namespace, out: Out) -> int:
-    readings = [read(folder) for folder in _folders(args)]
+    folders = [folder for place in _places(args) for folder in catalogue.folders(place)]
+    if args.names:
+        folders = [folder for name in args.names for folder in _named(name, folders)]
+    readings = [read(folder) for folder in folders]
     wrong = sum(bool(reading.errors) for reading in readings)
     if out.json:
-        out.document({"ok": not wrong, "checked": len(readings), "skills": [_checked(one) for one in readings]})
-    else:
-        for reading in readings:
-            _tell(reading, out)
-        if not wrong:
-            out.note(f"{several(len(readings), 'skill')} checked, all valid")
+        skills = [
+            {
+                "name": reading.skill.name if reading.skill else reading.folder.name,
+                "path": str(reading.folder / FILE),
+                "ok": not reading.errors,
+                "usable": reading.skill is not None,
+                "errors": list(reading.errors),
+                "advice": list(reading.advice),
+            }
+            for reading in readings
+        ]
+        out.document({"ok": not wrong, "checked": len(readings), "skills": skills})
+        return FAILED if wrong else OK
+    for reading in readings:
+        if reading.errors or reading.advice:
+            out.say(out.bold(clean(str(reading.folder / FILE))))
+        for error in reading.errors:
+            out.say(f"  {out.red('wrong')}   {clean(error)}")
+        for advice in reading.advice:
+            out.say(f"  {out.yellow('advice')}  {clean(advice)}")
+    if not wrong:
+        out.note(f"{several(len(readings), 'skill')} checked, all valid")
     return FAILED if wrong else OK
-
-
-def _folders(args: Namespace) -> list[Path]:
-    known = [folder for place in _places(args) for folder in catalogue.folders(place)]
-    if not args.names:
-        return known
-    return [folder for name in args.names for folder in _named(name, known)]
 
 
 def _named(name: str, known: list[Path]) -> list[Path]:
@@ -112,38 +106,12 @@ def _named(name: str, known: list[Path]) -> list[Path]:
     return same
 
 
-def _checked(reading: Reading) -> dict[str, Any]:
-    return {
-        "name": reading.skill.name if reading.skill else reading.folder.name,
-        "path": str(reading.folder / FILE),
-        "ok": not reading.errors,
-        "usable": reading.skill is not None,
-        "errors": list(reading.errors),
-        "advice": list(reading.advice),
-    }
-
-
-def _tell(reading: Reading, out: Out) -> None:
-    if not reading.errors and not reading.advice:
-        return
-    out.say(out.bold(clean(str(reading.folder / FILE))))
-    for error in reading.errors:
-        out.say(f"  {out.red('wrong')}   {clean(error)}")
-    for advice in reading.advice:
-        out.say(f"  {out.yellow('advice')}  {clean(advice)}")
-
-
-# ---- new
-
-
 def _new(args: Namespace, out: Out) -> int:
     if len(args.names) != 1:
         raise Failure("usage", "name the new skill, in one word", hint="nacre skills new release-notes")
-    folder = Path(args.folder) if args.folder else _home(args) / "skills"
+    folder = Path(args.folder or Path(root_of(args)) / "home" / "skills")
     path = skill_file.make(folder.absolute(), args.names[0], description=args.description)
-    if out.json:
-        out.document({"ok": True, "operation": "new", "name": args.names[0], "path": str(path)})
-    else:
-        out.say(clean(str(path)))
+    out.receipt({"operation": "new", "name": args.names[0], "path": str(path)}, clean(str(path)))
+    if not out.json:
         out.note("describe in it what it does; `nacre skills check` finds mistakes")
     return OK

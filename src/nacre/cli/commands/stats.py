@@ -12,13 +12,13 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nacre.cli.failures import OK
-from nacre.cli.one_line import clean, several, span
+from nacre.cli.one_line import clean, parse_duration, several
 from nacre.cli.output import Out
 from nacre.cli.refs import add_ref, find
-from nacre.cli.store_choice import opened
+from nacre.cli.store_choice import open_store
 from nacre.codec import time_of
 from nacre.config import load
 from nacre.messages import Message
@@ -26,9 +26,6 @@ from nacre.records import Record, View
 from nacre.render.conversation import Notice, notices
 from nacre.render.text import bars, count
 from nacre.render.usage import Prices, Usage, money, request_of, text_of, usage_of
-
-if TYPE_CHECKING:
-    from nacre.sessions import Sessions
 
 EXAMPLES = (
     ("an overview", "nacre sessions stats"),
@@ -38,11 +35,11 @@ EXAMPLES = (
 )
 
 _SORTS = ("day", "model", "session", "role", "tool")
-_GLANCE = ("day", "model", "session")
-_MOST_ROWS = 15
-_WIDEST = 100
-_MOST_GAPS = 400
-_MOST_NAMED = 5
+_OVERVIEW = ("day", "model", "session")
+_MAX_ROWS = 15
+_MAX_WIDTH = 100
+_MAX_GAPS = 400
+_MAX_NAMED = 5
 
 
 def add(parser: ArgumentParser) -> None:
@@ -54,23 +51,29 @@ def add(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, out: Out) -> int:
     since = _since(args.since)
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         tally = Tally(since, Prices(load().table("prices")))
-        keys = [find(sessions, args.ref).key] if args.ref else _keys(sessions)
+        if args.ref:
+            keys = [find(sessions, args.ref).key]
+        else:
+            # The oldest first, so that a fork comes after the session it came from.
+            infos = sorted([*sessions.list(), *sessions.list(archived=True)], key=lambda info: info.created)
+            keys = list(dict.fromkeys(info.key for info in infos))
         with out.progress("counting", total=len(keys), unit="sessions") as step:
             for key in keys:
                 sessions.read_generations(key, partial(tally.read, key))
                 step(1)
         aside = {key: found for key, found in notices(sessions.quarantine()).items() if key in keys}
-    chosen = (args.by,) if args.by else _GLANCE
+    chosen = (args.by,) if args.by else _OVERVIEW
     if out.json:
         _print_json(out, tally, chosen, aside)
     else:
-        _print(out, tally, chosen, is_ascii=args.ascii or not _is_utf8())
-    for key, notice in list(aside.items())[:_MOST_NAMED]:
+        is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+        _print(out, tally, chosen, is_ascii=args.ascii or not is_utf8)
+    for key, notice in list(aside.items())[:_MAX_NAMED]:
         out.note(f"not counted: {clean(key)}: {notice.text}: `{clean(notice.command)}`")
-    if len(aside) > _MOST_NAMED:
-        out.note(f"… and {several(len(aside) - _MOST_NAMED, 'more session')}: `nacre sessions quarantine`")
+    if len(aside) > _MAX_NAMED:
+        out.note(f"… and {several(len(aside) - _MAX_NAMED, 'more session')}: `nacre sessions quarantine`")
     return OK
 
 
@@ -81,12 +84,6 @@ class Count:
         self.times = 0
         self.usage = Usage()
         self.cost: float | None = None
-
-    def use(self, usage: Usage, cost: float | None) -> None:
-        """Add what a request used; the cost is that of the requests that have a price."""
-        self.usage += usage
-        if cost is not None:
-            self.cost = cost + (self.cost or 0)
 
     def to_mapping(self, noun: str) -> dict[str, int | float]:
         usage = self.usage
@@ -117,11 +114,11 @@ class Tally:
                 continue
             self._read[uid] = record.n
             if record.m is not None:
-                self._say(key, record, record.m)
+                self._count_message(key, record, record.m)
             elif record.t == "use":
-                self._use(key, record)
+                self._count_usage(key, record)
 
-    def _say(self, key: str, record: Record, message: Message) -> None:
+    def _count_message(self, key: str, record: Record, message: Message) -> None:
         moment = message.created or time_of(record)
         if self._since is not None and moment < self._since:
             return
@@ -133,29 +130,22 @@ class Tally:
         for call in message.tool_calls:
             self._at("tool", call.name or "?").times += 1
 
-    def _use(self, key: str, record: Record) -> None:
+    def _count_usage(self, key: str, record: Record) -> None:
+        """Count what a request used, once; the cost is that of the requests that have a price."""
         moment, request = time_of(record), request_of(record.data)
         if (self._since is not None and moment < self._since) or request in self._requests:
             return
         if request:
             self._requests.add(request)
-        usage = usage_of(record.data)
-        cost = self._prices.cost(record.data)
-        self.total.use(usage, cost)
-        for sort, name in (("day", _day(moment)), ("session", key), ("model", text_of(record.data, "model") or "?")):
-            self._at(sort, name).use(usage, cost)
+        usage, cost = usage_of(record.data), self._prices.cost(record.data)
+        names = {"day": _day(moment), "session": key, "model": text_of(record.data, "model") or "?"}
+        for one in (self.total, *(self._at(sort, name) for sort, name in names.items())):
+            one.usage += usage
+            if cost is not None:
+                one.cost = cost + (one.cost or 0)
 
     def _at(self, sort: str, name: str) -> Count:
         return self.by[sort].setdefault(name, Count())
-
-
-# ---- what is read
-
-
-def _keys(sessions: Sessions) -> list[str]:
-    """Every session, the oldest first, so that a fork comes behind the session it came from."""
-    infos = [*sessions.list(), *sessions.list(archived=True)]
-    return list(dict.fromkeys(info.key for info in sorted(infos, key=lambda info: info.created)))
 
 
 def _since(given: str | None) -> datetime | None:
@@ -164,7 +154,7 @@ def _since(given: str | None) -> datetime | None:
     try:
         moment = datetime.fromisoformat(given)
     except ValueError:
-        return datetime.now(UTC) - span(given)
+        return datetime.now(UTC) - parse_duration(given)
     return moment.astimezone() if moment.tzinfo is None else moment
 
 
@@ -176,18 +166,15 @@ def _day(moment: datetime) -> str:
 
 
 def _print_json(out: Out, tally: Tally, chosen: Sequence[str], aside: Mapping[str, Notice]) -> None:
-    tables = {sort: [_row(sort, name, found) for name, found in _sorted(tally, sort)] for sort in chosen}
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for sort in chosen:
+        tables[sort] = [{sort: name, **found.to_mapping(_noun(sort))} for name, found in _sorted(tally, sort)]
     if out.jsonl:
         out.listing(row for rows in tables.values() for row in rows)
         return
-    sessions = len(tally.by["session"])
     missing = sum(notice.records for notice in aside.values())
-    document = {"schema_version": 1, "sessions": sessions, **tally.total.to_mapping("messages"), "quarantined": missing}
+    document = {"sessions": len(tally.by["session"]), **tally.total.to_mapping("messages"), "quarantined": missing}
     out.document({**document, "by": tables})
-
-
-def _row(sort: str, name: str, found: Count) -> dict[str, Any]:
-    return {sort: name, **found.to_mapping(_noun(sort))}
 
 
 def _print(out: Out, tally: Tally, chosen: Sequence[str], *, is_ascii: bool) -> None:
@@ -199,26 +186,34 @@ def _print(out: Out, tally: Tally, chosen: Sequence[str], *, is_ascii: bool) -> 
         cost = "" if tally.total.cost is None else f"{dot} {money(tally.total.cost)}"
         out.say(out.bold(total + (tokens if usage.total else "") + cost))
         for sort in chosen:
-            rows = _sorted(tally, sort)
-            numbers = [(clean(name), found.times) for name, found in rows]
-            _plot(out, f"{_noun(sort)} per {sort}", numbers, is_ascii=is_ascii, is_whole=len(chosen) == 1)
-            numbers = [(clean(name), found.usage.total) for name, found in rows]
-            _plot(out, f"tokens per {sort}", numbers, is_ascii=is_ascii, is_whole=len(chosen) == 1)
+            rows = [(clean(name), found) for name, found in _sorted(tally, sort)]
+            messages = [(name, found.times) for name, found in rows]
+            used = [(name, found.usage.total) for name, found in rows]
+            for noun, numbers in ((_noun(sort), messages), ("tokens", used)):
+                _plot(out, f"{noun} per {sort}", numbers, is_ascii=is_ascii, is_whole=len(chosen) == 1)
 
 
 def _plot(out: Out, title: str, rows: list[tuple[str, int]], *, is_ascii: bool, is_whole: bool) -> None:
     """Bars under a title; nothing where there is nothing to show."""
-    if not any(number for _, number in rows):
-        return
     rows = [row for row in rows if row[1]]
+    if not rows:
+        return
     is_by_day = title.endswith(" day")
-    rows = _without_gaps(rows) if is_by_day else sorted(rows, key=lambda row: -row[1])
-    left_out = 0 if is_whole else max(len(rows) - _MOST_ROWS, 0)
+    if is_by_day:
+        # With the days between them on which nothing was said, unless that would be a great many.
+        first, last = (date.fromisoformat(rows[place][0]) for place in (0, -1))
+        days = [str(first + timedelta(days=day)) for day in range((last - first).days + 1)]
+        if len(days) <= _MAX_GAPS:
+            known = dict(rows)
+            rows = [(day, known.get(day, 0)) for day in days]
+    else:
+        rows.sort(key=lambda row: -row[1])
+    left_out = 0 if is_whole else max(len(rows) - _MAX_ROWS, 0)
     if left_out:
-        rows = rows[left_out:] if is_by_day else rows[:_MOST_ROWS]
+        rows = rows[left_out:] if is_by_day else rows[:_MAX_ROWS]
     out.say()
     out.say(out.bold(title))
-    for line in bars(rows, min(out.width, _WIDEST), is_ascii=is_ascii):
+    for line in bars(rows, min(out.width, _MAX_WIDTH), is_ascii=is_ascii):
         out.say(line)
     if left_out:
         out.say(out.dim(f"and {left_out} more; --by {title.rsplit(maxsplit=1)[-1]} shows all"))
@@ -232,20 +227,5 @@ def _sorted(tally: Tally, sort: str) -> list[tuple[str, Count]]:
     return rows
 
 
-def _without_gaps(rows: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Days with those between them on which nothing was said, unless that would be a great many."""
-    first, last = (date.fromisoformat(rows[place][0]) for place in (0, -1))
-    days = (last - first).days + 1
-    if days > _MOST_GAPS:
-        return rows
-    known = dict(rows)
-    every = (str(first + timedelta(days=day)) for day in range(days))
-    return [(day, known.get(day, 0)) for day in every]
-
-
 def _noun(sort: str) -> str:
     return "calls" if sort == "tool" else "messages"
-
-
-def _is_utf8() -> bool:
-    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

@@ -14,11 +14,11 @@ from nacre.cli.commands.show import Excerpt, live_view, whole_view
 from nacre.cli.failures import DAMAGED, FAILED, NOT_FOUND, OK, PARTIAL, Failure
 from nacre.cli.loading import Command
 from nacre.cli.many import Done, each, keys_of
-from nacre.cli.notices import hush_losses
+from nacre.cli.notices import silence_losses
 from nacre.cli.one_line import clean, clean_json, several, size
 from nacre.cli.output import Out
 from nacre.cli.refs import add_ref, find
-from nacre.cli.store_choice import opened, root_of
+from nacre.cli.store_choice import open_store, root_of
 from nacre.history import record_lines
 from nacre.records import Losses, View
 from nacre.render.conversation import unreadable
@@ -66,12 +66,13 @@ def _export(args: Namespace, out: Out) -> int:
     if not to_stdout and not args.force:
         _refuse_existing(path)
     pieces: Iterator[bytes]
-    with opened(args) as sessions, hush_losses():
+    with open_store(args) as sessions, silence_losses():
         key = find(sessions, args.ref).key
         if is_json:
             generations = sessions.read_generations(key, _read_lines)
             losses = sum((one.losses for one in generations), Losses())
-            pieces = _json_document(key, generations) if chosen == "json" else _json_lines(generations)
+            lines = (line for one in generations for line in one.lines)
+            pieces = _json_document(key, generations) if chosen == "json" else lines
         else:
             excerpt = whole_view(sessions, key) if args.all else live_view(sessions, key)
             losses, pieces = excerpt.losses, _pages(excerpt, chosen)
@@ -106,7 +107,7 @@ def _export_picoclaw(args: Namespace, out: Out) -> int:
         raise Failure("usage", "picoclaw reads a folder of files", hint="add -o DIR")
     folder = Path(args.output)
     written: dict[str, str] = {}
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         every: dict[str, str | Failure] = {key: key for key in sorted(info.key for info in sessions.list())}
         chosen = keys_of(sessions, [args.ref], internal=True) if args.ref else every
 
@@ -183,10 +184,6 @@ class _Generation(NamedTuple):
 def _read_lines(view: View) -> _Generation:
     lines = [record_lines.whole_line(view, record, line) for record, line in record_lines.lines(view)]
     return _Generation(view.uid, lines, view.losses)
-
-
-def _json_lines(generations: list[_Generation]) -> Iterator[bytes]:
-    return (line for one in generations for line in one.lines)
 
 
 def _json_document(key: str, generations: list[_Generation]) -> Iterator[bytes]:

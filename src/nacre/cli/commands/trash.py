@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from nacre.cli import table
 from nacre.cli.failures import OK, Failure
 from nacre.cli.loading import Command
-from nacre.cli.many import Done, each, keys_of, meant
-from nacre.cli.one_line import chop, clean, several, size, span
+from nacre.cli.many import Done, each, keys_of, resolve_refs
+from nacre.cli.one_line import chop, clean, parse_duration, several, size
 from nacre.cli.output import Out
 from nacre.cli.refs import Choice, add_internal, add_ref, choose, is_key
-from nacre.cli.store_choice import opened
+from nacre.cli.store_choice import open_store
 from nacre.cli.table import Column
 from nacre.errors import StoreError, describe_error
 
@@ -77,7 +77,7 @@ def _add_rm(parser: ArgumentParser) -> None:
 
 
 def _rm(args: Namespace, out: Out) -> int:
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         found = keys_of(sessions, args.refs, internal=args.internal)
         keys = [key for key in found.values() if not isinstance(key, Failure)]
         facts = _count_facts(sessions, set(keys)) if args.permanent else Counter[str]()
@@ -132,7 +132,7 @@ def _trash(args: Namespace, out: Out) -> int:
 
 
 def _list(args: Namespace, out: Out) -> int:
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         found = sessions.list_trash()
     if out.json:
         out.listing(
@@ -167,7 +167,7 @@ def _add_restore(parser: ArgumentParser) -> None:
 
 
 def _restore(args: Namespace, out: Out) -> int:
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         found = sessions.list_trash()
 
         def restore(item: TrashedSession) -> Done:
@@ -175,17 +175,18 @@ def _restore(args: Namespace, out: Out) -> int:
                 sessions.restore_from_trash(item.id)
             return Done(item.key, "restored")
 
-        return each(out, "restore", meant(args.refs, lambda ref: _named(found, ref)), restore, dry_run=args.dry_run)
+        items = resolve_refs(args.refs, lambda ref: _named(found, ref))
+        return each(out, "restore", items, restore, dry_run=args.dry_run)
 
 
 def _empty(args: Namespace, out: Out) -> int:
-    with opened(args) as sessions:
+    with open_store(args) as sessions:
         doomed = sessions.list_trash()
         if args.refs:
             keys = {_named(doomed, ref).key for ref in args.refs}
             doomed = [item for item in doomed if item.key in keys]
         if args.older_than:
-            before = datetime.now(UTC) - span(args.older_than)
+            before = datetime.now(UTC) - parse_duration(args.older_than)
             doomed = [item for item in doomed if item.removed < before]
         facts = _count_facts(sessions, {item.key for item in doomed if not is_key(sessions, item.key)})
         if doomed and not args.dry_run:
