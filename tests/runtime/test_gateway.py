@@ -22,7 +22,7 @@ from nacre.backoff import Backoff
 from nacre.channels.channel import AGAIN, Accept, InboundMessage, key_of
 from nacre.errors import ChannelError, ProviderError
 from nacre.history.session_state import RULES
-from nacre.messages import Message
+from nacre.messages import Message, ToolCall
 from nacre.records import AppendRecord
 from nacre.runtime.gateway.access import Access
 from nacre.runtime.gateway.gateway import SILENT, TOO_FAST, Gateway, Room
@@ -499,6 +499,76 @@ def test_the_reply_goes_to_the_first_message_that_it_names(root: Path, names: An
 
     anyio.run(crash)
     assert served(root, [], enough=len(sent), until_closed=True, model=Silent()).sent == sent
+
+
+def store(sessions: Sessions, arrived: InboundMessage) -> None:
+    """Store a message in its session, as the actor does."""
+    message = Message(role="user", content=arrived.text, extra={"origin": {"id": id_of(arrived)}})
+    sessions.submit(key_of(arrived), [message], id=id_of(arrived)).result()
+
+
+async def deliver(kernel: Kernel, arrived: InboundMessage) -> None:
+    await kernel.deliver(UserMessage(key=key_of(arrived), content=arrived.text, id=id_of(arrived)))
+
+
+def test_a_reply_is_not_sent_to_a_message_before_it_whose_error_a_crash_left_untold(root: Path) -> None:
+    first, second = words("fail"), words("second")
+
+    async def crash() -> None:
+        with nacre.open(root) as sessions:
+            for arrived in (first, second):
+                await Inbox(sessions).add(arrived)
+            async with Kernel(sessions, lambda _: agent(Parrot())) as kernel:
+                with pytest.raises(ProviderError):
+                    await deliver(kernel, first)
+                await deliver(kernel, second)
+
+    anyio.run(crash)
+    assert served(root, [], enough=1, until_closed=True, model=Silent()).sent == [("ann", "re: second")]
+
+
+def test_a_turn_that_was_resumed_elsewhere_does_not_answer_a_message_that_had_an_error(root: Path) -> None:
+    first, second = words("fail"), words("second")
+
+    async def crash() -> None:
+        with nacre.open(root) as sessions:
+            inbox = Inbox(sessions)
+            inbox.read()
+            await inbox.add(second)
+            store(sessions, second)
+            async with Kernel(sessions, lambda _: agent(Parrot())) as kernel:
+                await kernel.resume(key_of(second))
+
+    assert served(root, [first], enough=1).sent == [("ann", SILENT)]
+    anyio.run(crash)
+    assert served(root, [], enough=1, until_closed=True, model=Silent()).sent == [("ann", "re: second")]
+
+
+def test_words_that_joined_a_long_turn_before_a_crash_share_its_answer(root: Path) -> None:
+    """The message that began the turn is not among the newest any more."""
+    first, second = words("first"), words("second")
+    steps = [
+        message
+        for step in map(str, range(150))
+        for message in (
+            Message(role="assistant", tool_calls=(ToolCall(id=step, name="echo", arguments="{}"),)),
+            Message(role="tool", content="x", tool_call_id=step),
+        )
+    ]
+
+    async def crash() -> None:
+        with nacre.open(root) as sessions:
+            for arrived in (first, second):
+                await Inbox(sessions).add(arrived)
+            store(sessions, first)
+            sessions.add_messages(key_of(first), steps)
+            store(sessions, second)
+
+    anyio.run(crash)
+    assert served(root, [], enough=1, until_closed=True).sent == [("ann", "re: second")]
+    with nacre.open(root) as sessions:
+        reply = sessions.get_history(key_of(first), last=1)[0]
+    assert reply.extra["answers"] == [id_of(first), id_of(second)]
 
 
 @pytest.mark.parametrize("why", ["failed", "joined"])

@@ -278,12 +278,7 @@ class Actor:
         if (earlier := await self._commit_message(request.message, system)) is not None:
             return earlier
         self._unsaved_text, self._unstarted = [], []
-        # The reply answers what waits since the message that began this turn; what came before that had an error.
-        self._answers = replies.ids_waiting(self._session.messages)
-        if request.message is not None:
-            first = request.message.id
-            later = list(dropwhile(lambda one: one != first, self._answers))
-            self._answers = later or ([first] if first else [])
+        self._answers = self._ids_to_answer(request.message)
         with anyio.CancelScope() as turn:
             self._turn = turn
             try:
@@ -296,6 +291,16 @@ class Actor:
         not_run = [result_message(call, Output(text=NOT_RUN, failed=True)) for call in self._unstarted]
         await self._session.commit([*not_run, self._with_answers(Message(role="assistant", content=text))])
         raise Stopped("the turn was stopped")
+
+    def _ids_to_answer(self, first: UserMessage | None) -> list[str]:
+        """The ids of the messages that a turn answers that a message begins; None if it is one to resume."""
+        if first is None:
+            return replies.ids_of_turn(self._session.messages)
+        if not first.id:
+            return []
+        # What waited before it had an error. One that is not in memory any more came before all that are.
+        waiting = replies.ids_waiting(self._session.messages)
+        return list(dropwhile(lambda one: one != first.id, waiting)) or [first.id, *waiting]
 
     async def _commit_message(self, message: UserMessage | None, system: str) -> Message | None:
         """Commit a message, and the system prompt if that is new; returns its earlier answer, None if it has none."""

@@ -278,13 +278,15 @@ class Gateway:
                 return reply
 
     def _is_shared(self, sessions: Sessions, inbound: UserMessage, reply: Message) -> bool:
-        """Tell whether a reply goes to an earlier message: the first one of ours that it answers gets it."""
-        ids = ids_answered(reply)
-        if not ids:
+        """Tell whether a reply goes to another message: the first one of ours that it answers gets it."""
+        if ids := ids_answered(reply):
+            # A message that it does not name had an error; the model saw it with those that the reply names.
+            others = ids[: ids.index(inbound.id)] if inbound.id in ids else ids
+        else:
             # An older log does not say so; what came since the reply before had the same one.
             messages = sessions.get_history(inbound.key, last=_RECENT)
-            ids = ids_waiting(messages[: (place_of_id(messages, inbound.id) or 0) + 1])
-        return inbound.id in ids and self._inbox.knows(ids[: ids.index(inbound.id)])
+            others = ids_waiting(messages[: place_of_id(messages, inbound.id) or 0])
+        return self._inbox.knows(others)
 
 
 def _first_word(arrived: InboundMessage) -> str:
