@@ -10,8 +10,7 @@ import pytest
 
 from nacre.config import Settings
 from nacre.errors import ConfigError, ToolError
-from nacre.runtime.folder import digests, open_folder, shell_word, sources
-from nacre.runtime.folder_config import apply
+from nacre.runtime.folder import apply_config, digests, open_folder, shell_word, sources
 from nacre.runtime.trust import TrustStore, find_root, why_broad
 from nacre.skills import find as find_skills
 from nacre.skills.catalogue import Catalogue, project_places
@@ -146,7 +145,7 @@ def test_a_folder_raises_no_limit_of_an_agent(project: Path) -> None:
     (project / ".nacre/config.toml").write_text("[agent]\nmax_steps = 20\n")
     settings = Settings({"agents": {"clerk": {"max_steps": 5}}}, {})
     config = open_folder(project, settings, is_trusted=True).config
-    steps = [apply(config, settings.for_agent(name)).number("agent.max_steps") for name in ("main", "clerk")]
+    steps = [apply_config(config, settings.for_agent(name)).number("agent.max_steps") for name in ("main", "clerk")]
     assert steps == [20, 5]
 
 

@@ -23,8 +23,7 @@ from nacre.opening import default_place
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.agent_parts import Makings, furnish, searches_by_meaning, servers_for, workspace
 from nacre.runtime.app import USUAL, App, Options
-from nacre.runtime.folder import open_folder, shell_word, sources
-from nacre.runtime.folder_config import apply
+from nacre.runtime.folder import apply_config, open_folder, shell_word, sources
 from nacre.runtime.gateway.access import Guests
 from nacre.runtime.model_chain import (
     provider_for,
@@ -55,7 +54,7 @@ async def run_agent(settings: Settings, options: Options = USUAL, *, emit: Emit 
     folder = None
     if options.folder is not None:
         folder = open_folder(options.folder, settings, is_trusted=options.is_trusted)
-        mine = apply(folder.config, mine)
+        mine = apply_config(folder.config, mine)
     if options.system:
         mine = mine.override("agent.persona", options.system)
     closing = Closing()

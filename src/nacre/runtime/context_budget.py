@@ -17,6 +17,7 @@ from msgspec import Struct
 from nacre.agent.ports import Context, Emit, Provider, Reply
 from nacre.errors import ContextOverflow
 from nacre.history.tokens import ByScript, Calibration, context_sizes
+from nacre.runtime.stats import ProviderWrapper
 from nacre.user_files import locked, state_folder, write_whole
 
 S = TypeVar("S", bound=Struct)
@@ -314,19 +315,14 @@ class Budget:
             self._mixes[key] = sizes
 
 
-class _Watched:
+class _Watched(ProviderWrapper):
     def __init__(self, inner: Provider, budget: Budget, key: str | None) -> None:
-        self._inner = inner
-        self._budget = budget
-        self._key = key
-
-    @property
-    def model(self) -> str:
-        return self._inner.model
+        super().__init__(inner)
+        self._budget, self._key = budget, key
 
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
         try:
-            reply = await self._inner.complete(context, emit=emit)
+            reply = await super().complete(context, emit=emit)
         except ContextOverflow as error:
             self._budget.learn_refusal(self._inner, context, str(error), self._key)
             await self._save()
@@ -340,6 +336,3 @@ class _Watched:
         if self._budget.calibrations.has_news:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._budget.calibrations.save)
-
-    async def close(self) -> None:
-        """It is the application's to close."""

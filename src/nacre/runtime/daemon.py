@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,6 @@ from nacre.runtime.gateway.access import TAKEN, Access, access_of, channel_table
 from nacre.runtime.gateway.earlier_agent import Earlier, kinds_of
 from nacre.runtime.gateway.gateway import Command, Gateway, Room
 from nacre.runtime.gateway.inbox import KEYS, Inbox
-from nacre.sessions import Sessions
 
 if TYPE_CHECKING:
     from nacre.channels.schedules import Forward
@@ -58,11 +57,32 @@ async def serving(app: App) -> AsyncIterator[Gateway]:
     Raises SessionBusy if another gateway uses the store: two would answer the same messages.
     """
     async with AsyncExitStack() as stack:
-        stack.enter_context(_alone(app.sessions))
-        rooms = await _rooms(app, stack)
+        hold = app.sessions.hold(KEYS[0])
+        try:
+            hold.take()
+        except SessionBusy as error:
+            where = f"{app.sessions.location} is in use by another daemon: {error}"
+            raise SessionBusy(f"{where}; stop it, or choose another store with --store") from error
+        stack.callback(hold.close)
+
+        # Sessions live on disk, and in RAM for channels that keep nothing. A subagent's session would be on disk.
+        passing = stack.enter_context(nacre.open(":memory:"))
+
+        def agent_for(key: str) -> Agent:
+            found = app.agent_for(key)
+            return replace(found, tools={name: tool for name, tool in found.tools.items() if name != _WORK})
+
+        kernel = await stack.enter_async_context(Kernel(passing, agent_for))
+        rooms = {True: Room(app.sessions, app.kernel), False: Room(passing, kernel)}
+
+        folder = Path(app.sessions.location) / FOLDER
+        folder.mkdir(mode=0o700, exist_ok=True)
         access = access_of(app.settings)
-        gateway = Gateway(
-            _channels(app, stack, access),
+        channels = channels_of(app.settings, folder, access)
+        for channel in channels:
+            stack.push_async_callback(channel.close)
+        yield Gateway(
+            channels,
             inbox=Inbox(app.sessions),
             room=lambda channel: rooms[access(channel).keeps],
             access=access,
@@ -71,47 +91,9 @@ async def serving(app: App) -> AsyncIterator[Gateway]:
             turns=app.settings.number("agent.max_turns"),
             pacer=app.pacer,
         )
-        yield gateway
-
-
-@contextmanager
-def _alone(sessions: Sessions) -> Iterator[None]:
-    """Keep others from serving a store."""
-    hold = sessions.hold(KEYS[0])
-    try:
-        hold.take()
-    except SessionBusy as error:
-        where = f"{sessions.location} is in use by another daemon: {error}"
-        raise SessionBusy(f"{where}; stop it, or choose another store with --store") from error
-    try:
-        yield
-    finally:
-        hold.close()
-
-
-async def _rooms(app: App, stack: AsyncExitStack) -> Mapping[bool, Room]:
-    """Where sessions live: on disk, and in RAM for channels that keep nothing."""
-    passing = stack.enter_context(nacre.open(":memory:"))
-
-    def agent_for(key: str) -> Agent:
-        # Whoever works for a session has one of their own, and it would be on disk.
-        found = app.agent_for(key)
-        return replace(found, tools={name: tool for name, tool in found.tools.items() if name != _WORK})
-
-    kernel = await stack.enter_async_context(Kernel(passing, agent_for))
-    return {True: Room(app.sessions, app.kernel), False: Room(passing, kernel)}
 
 
 # ---- channels
-
-
-def _channels(app: App, stack: AsyncExitStack, access: Callable[[str], Access]) -> list[Channel]:
-    folder = Path(app.sessions.location) / FOLDER
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = channels_of(app.settings, folder, access)
-    for channel in found:
-        stack.push_async_callback(channel.close)
-    return found
 
 
 def channels_of(settings: Settings, folder: Path, access: Callable[[str], Access] | None = None) -> list[Channel]:
@@ -126,7 +108,9 @@ def channels_by_name(
     settings: Settings, folder: Path, access: Callable[[str], Access]
 ) -> Mapping[str, Callable[[], Channel]]:
     """What makes each channel; it raises ConfigError if that cannot be made."""
-    return {name: partial(_made, name, table, folder, access) for name, table in channel_tables(settings).items()}
+    return {
+        name: partial(_make_channel, name, table, folder, access) for name, table in channel_tables(settings).items()
+    }
 
 
 def schedule_of(
@@ -145,7 +129,7 @@ def schedule_of(
     return Schedule(schedules, state=folder / "schedule.json", forward=forward)
 
 
-def _made(name: str, table: Mapping[str, Any], folder: Path, access: Callable[[str], Access]) -> Channel:
+def _make_channel(name: str, table: Mapping[str, Any], folder: Path, access: Callable[[str], Access]) -> Channel:
     """A channel from its table, without what is not for itself; several of one kind have different names."""
     if not is_name(name) or name in TAKEN:
         named = f"lower-case letters, digits and dashes, and not {', '.join(TAKEN)}"
@@ -153,31 +137,27 @@ def _made(name: str, table: Mapping[str, Any], folder: Path, access: Callable[[s
     kind = table.get("kind", name)
     own = {key: value for key, value in table.items() if key not in {*Access.__struct_encode_fields__, "kind"}}
     state = folder / f"{name}.json"
-    if kind in _OWN:
-        return _own(kind, name, own, state, access)
-    for point in importlib.metadata.entry_points(group=GROUP, name=str(kind)):
-        brought: Channel = point.load()(own, name=name, state=state)
-        return brought
-    raise ConfigError(f"[channels.{name}]: there is no such channel; there are {', '.join(_OWN)}")
-
-
-def _own(kind: str, name: str, table: Mapping[str, Any], state: Path, access: Callable[[str], Access]) -> Channel:
     section = f"channels.{name}"
     match kind:
         case "irc":
             from nacre.channels import irc  # noqa: PLC0415 - each only where it is configured
 
-            named = access(name).named
-            return irc.Irc(parse_settings(irc.Config, table, section=section), name=name, state=state, named=named)
+            people = access(name).named
+            return irc.Irc(parse_settings(irc.Config, own, section=section), name=name, state=state, named=people)
         case "matrix":
             from nacre.channels import matrix  # noqa: PLC0415
 
-            config = parse_settings(matrix.Config, table, section=section)
+            config = parse_settings(matrix.Config, own, section=section)
             return matrix.Matrix(config, name=name, state=state, welcome=access(name).lets)
-        case _:
+        case "telegram":
             from nacre.channels import telegram  # noqa: PLC0415
 
-            return telegram.Telegram(parse_settings(telegram.Config, table, section=section), name=name, state=state)
+            return telegram.Telegram(parse_settings(telegram.Config, own, section=section), name=name, state=state)
+        case _:
+            for point in importlib.metadata.entry_points(group=GROUP, name=str(kind)):
+                brought: Channel = point.load()(own, name=name, state=state)
+                return brought
+    raise ConfigError(f"[channels.{name}]: there is no such channel; there are {', '.join(_OWN)}")
 
 
 class _Forward:

@@ -27,7 +27,7 @@ _QUOTING = re.compile(
     re.DOTALL,
 )
 """Where the words of a server begin, which may repeat what it was sent."""
-_SHORTEST_SECRET = 8
+_MIN_SECRET = 8
 _SECRET = re.compile(r"TOKEN|KEY|PASSWORD|SECRET")
 
 
@@ -63,13 +63,13 @@ class _Line(logging.Formatter, ABC):
     def __init__(self, secrets: Iterable[str]) -> None:
         super().__init__()
         # The longest first: one may be the beginning of another.
-        self._secrets = sorted({text for text in secrets if len(text) >= _SHORTEST_SECRET}, key=len, reverse=True)
+        self._secrets = sorted({text for text in secrets if len(text) >= _MIN_SECRET}, key=len, reverse=True)
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._written(record, self._clean(_fields(record)))
+        return self._write(record, self._clean(_fields(record)))
 
     @abstractmethod
-    def _written(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
+    def _write(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
         """The line."""
 
     def _clean(self, value: Any) -> Any:
@@ -93,7 +93,7 @@ class _Line(logging.Formatter, ABC):
 class _Json(_Line):
     """A JSON object per line."""
 
-    def _written(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
+    def _write(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
         head = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name}
         return json.dumps({**head, **fields}, ensure_ascii=False)
 
@@ -101,47 +101,39 @@ class _Json(_Line):
 class _Text(_Line):
     """A line for people: when, how bad, what, and about what."""
 
-    def _written(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
-        about = " ".join(f"{name}={_shown(value)}" for name, value in fields.items() if name != "message")
-        message = f"{_time(record)} {record.levelname.lower():<7} {_printable(fields['message'])}"
+    def _write(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
+        about = " ".join(f"{name}={_quote(value)}" for name, value in fields.items() if name != "message")
+        text = fields["message"]
+        text = text if text.isprintable() else json.dumps(text)
+        message = f"{_time(record)} {record.levelname.lower():<7} {text}"
         return f"{message} ({about})" if about else message
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     """The message, what it is about, and the exception that led to it, if any."""
-    extra = {name: value for name, value in vars(record).items() if name not in _USUAL}
-    found: dict[str, Any] = {"message": _message(record), **extra}
-    if not _is_ours(record):
-        found = {"message": found["message"], "at": f"{record.module}:{record.lineno}"}
-    if record.exc_info and record.exc_info[1] is not None:
-        found |= {"exception": describe_error(record.exc_info[1]), "trace": _trace(record.exc_info[1])}
-    return found
-
-
-def _message(record: logging.LogRecord) -> str:
-    """The message; of what is not ours the first line and no values, and only of packages that are known."""
+    found: dict[str, Any]
     if _is_ours(record):
-        return record.getMessage()
-    return str(record.msg).partition("\n")[0] if record.name.partition(".")[0] in _KNOWN else _NOT_SHOWN
-
-
-def _trace(error: BaseException) -> list[str]:
-    """Where it happened, without the lines of source: a name of a file, a number, a function."""
-    return [f"{PurePath(at.filename).name}:{at.lineno} {at.name}" for at in extract_tb(error.__traceback__)]
+        extra = {name: value for name, value in vars(record).items() if name not in _USUAL}
+        found = {"message": record.getMessage(), **extra}
+    else:
+        # The first line and no values, and only of packages that are known.
+        is_known = record.name.partition(".")[0] in _KNOWN
+        message = str(record.msg).partition("\n")[0] if is_known else _NOT_SHOWN
+        found = {"message": message, "at": f"{record.module}:{record.lineno}"}
+    if record.exc_info and (error := record.exc_info[1]) is not None:
+        # Where it happened, without the lines of source: a name of a file, a number, a function.
+        trace = [f"{PurePath(at.filename).name}:{at.lineno} {at.name}" for at in extract_tb(error.__traceback__)]
+        found |= {"exception": describe_error(error), "trace": trace}
+    return found
 
 
 def _time(record: logging.LogRecord) -> str:
     return f"{datetime.fromtimestamp(record.created, UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, str):
-        return value if value.isprintable() and value and " " not in value else json.dumps(value)
-    return json.dumps(value)
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else json.dumps(text)
+def _quote(value: Any) -> str:
+    is_plain = isinstance(value, str) and value.isprintable() and value and " " not in value
+    return value if is_plain else json.dumps(value)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

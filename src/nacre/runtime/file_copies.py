@@ -61,14 +61,19 @@ class FileHistory:
         if self.workspace is None:
             return
         session, root = self._outermost(key), self.workspace.root
-        text, is_base64 = _text(before)
-        is_too_large = before is not None and len(before) > MAX_COPY
+        is_too_large, is_base64, text = before is not None and len(before) > MAX_COPY, False, None
+        if before is not None and not is_too_large:
+            # As text if JSON keeps it as it is.
+            try:
+                text = before.decode()
+            except UnicodeDecodeError:
+                text, is_base64 = base64.b64encode(before).decode(), True
         copy = Copy(
             turn=self._turn(session),
             root=root,
             path=os.path.relpath(os.path.realpath(os.path.join(root, path)), root),  # noqa: PTH118 - as a link leads
-            before=None if is_too_large else text,
-            is_base64=is_base64 and not is_too_large,
+            before=text,
+            is_base64=is_base64,
             is_too_large=is_too_large,
             after=_digest(after),
         )
@@ -84,10 +89,10 @@ class FileHistory:
             try:
                 now = self._content(first.path)[0]
             except ToolError as error:
-                found.append(Change(path=first.path, before=_shown(first.content), after=f"({error})\n"))
+                found.append(Change(path=first.path, before=_as_text(first.content), after=f"({error})\n"))
                 continue
             if now != first.content:
-                found.append(Change(path=first.path, before=_shown(first.content), after=_shown(now)))
+                found.append(Change(path=first.path, before=_as_text(first.content), after=_as_text(now)))
         return found
 
     def restore(self, key: str, turn: int) -> list[str]:
@@ -151,17 +156,7 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _text(data: bytes | None) -> tuple[str | None, bool]:
-    """Bytes as text that JSON keeps as it is, or in Base64."""
-    if data is None:
-        return None, False
-    try:
-        return data.decode(), False
-    except UnicodeDecodeError:
-        return base64.b64encode(data).decode(), True
-
-
-def _shown(data: bytes | None) -> str | None:
+def _as_text(data: bytes | None) -> str | None:
     if data is None:
         return None
     return "[not text]" if b"\0" in data else data.decode("utf-8", "replace")

@@ -7,23 +7,119 @@ import os
 import shlex
 import stat
 import string
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from nacre.config import Settings
-from nacre.runtime.folder_config import CONFIG_FILE, FolderConfig, parse
+from nacre.config import Settings, flat
+from nacre.runtime.permissions import readable_rules
 from nacre.runtime.trust import TrustStore, find_root, why_broad
 from nacre.skills.catalogue import Place, folders, project_places
 from nacre.skills.skill_file import FILE
 
 _INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
-_LONGEST = 32_768
-_MOST_FILES, _LARGEST_SKILL = 500, 8 << 20
+_MAX_TEXT = 32_768
+_MAX_FILES, _MAX_SKILL = 500, 8 << 20
 
 Kind = Literal["instructions", "skill", "config"]
+
+CONFIG_FILE = ".nacre/config.toml"
+_LIMITS = (
+    "agent.max_context_tokens",
+    "agent.max_history_messages",
+    "agent.max_steps",
+    "anthropic.max_tokens",
+    "memory.tokens",
+)
+_LISTS = {
+    "permissions.ask": "ask",
+    "permissions.deny": "deny",
+    "skills.folders": "skill_folders",
+    "skills.hide": "hidden_skills",
+}
+_MAY = "a folder may set agent.model, skills, permissions.ask, permissions.deny and lower limits"
+
+
+# ---- the configuration that a folder brings
+
+
+class FolderConfig(Struct, frozen=True, kw_only=True):
+    """What a folder's configuration sets; `refused` has a line for everything that it may not set."""
+
+    model: str = ""
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    skill_folders: tuple[str, ...] = ()
+    hidden_skills: tuple[str, ...] = ()
+    limits: dict[str, int] = {}
+    refused: tuple[str, ...] = ()
+
+
+def parse_config(text: str, settings: Settings) -> FolderConfig:
+    """Read a folder's configuration; `settings` are the user's, which it can only narrow."""
+    try:
+        tables = tomllib.loads(text)
+    except ValueError as error:
+        return FolderConfig(refused=(f"{CONFIG_FILE} is not followed: it is not TOML ({error})",))
+    known: dict[str, Any] = {}
+    limits: dict[str, int] = {}
+    refused: list[str] = []
+    for key, value in flat(tables):
+        problem = ""
+        if key == "agent.model":
+            allowed = configured_models(settings)
+            if isinstance(value, str) and value in allowed:
+                known["model"] = value
+            else:
+                names = ", ".join(allowed) or "none"
+                problem = f"{value!r} is not among the models that you configured ({names})"
+        elif key in _LIMITS:
+            if type(value) is not int or value < 1:
+                problem = "it is a whole number above 0"
+            elif value > (own := settings.number(key)):
+                problem = f"{value} is more than your own limit of {own}"
+            else:
+                limits[key] = value
+        elif key in _LISTS:
+            is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
+            problem = "" if is_list else "it is an array of texts"
+            known[_LISTS[key]] = tuple(value) if is_list else ()
+        else:
+            problem = _MAY
+        if problem:
+            refused.append(f"{CONFIG_FILE}: {key} is not followed: {problem}")
+    outside = [name for name in known.get("skill_folders", ()) if name.startswith("/") or ".." in name.split("/")]
+    refused += [f"{CONFIG_FILE}: skills.folders: {name!r} is outside the folder and not followed" for name in outside]
+    if outside:
+        known["skill_folders"] = tuple(name for name in known["skill_folders"] if name not in outside)
+    for kind in ("ask", "deny"):
+        known[kind], problems = readable_rules(known.get(kind, ()))
+        refused += [f"{CONFIG_FILE}: permissions.{kind}: {problem}; it is not followed" for problem in problems]
+    return FolderConfig(**known, limits=limits, refused=tuple(refused))
+
+
+def apply_config(config: FolderConfig, settings: Settings) -> Settings:
+    """The user's settings, narrowed by a folder's; a model that a variable names is not replaced."""
+    for key, value in config.limits.items():
+        # `parse_config` compared it with the main agent's; another agent may have a lower one of its own.
+        settings = settings.override(key, min(value, settings.number(key)))
+    if config.model and "NACRE_AGENT_MODEL" not in os.environ:
+        settings = settings.override("agent.model", config.model)
+    return settings
+
+
+def configured_models(settings: Settings) -> list[str]:
+    """The models that the user's configuration names, for any agent."""
+    agents = [settings.for_agent(name) for name in settings.agents]
+    names = [own.text(key) for own in agents for key in ("agent.model", "memory.model")]
+    names += [name for own in agents for name in own.texts("agent.fallback")]
+    return list(dict.fromkeys(name for name in names if name))
+
+
+# ---- the folder
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -138,7 +234,7 @@ def open_folder(path: Path, settings: Settings, *, is_trusted: bool = False, tru
         is_trusted=True,
         followed=tuple(followed),
         pending=tuple(source for source in everything if not _is_accepted(source, accepted)),
-        config=next((parse(text, settings) for text in texts), FolderConfig()),
+        config=next((parse_config(text, settings) for text in texts), FolderConfig()),
     )
 
 
@@ -148,7 +244,7 @@ def all_sources(
     """The sources of a folder, with the skills in folders that its configuration names, if that is accepted."""
     found = sources(path, root)
     texts = [source.text for source in found if source.kind == "config" and _is_accepted(source, accepted)]
-    more = [root / name for text in texts for name in parse(text, settings).skill_folders]
+    more = [root / name for text in texts for name in parse_config(text, settings).skill_folders]
     return found + [skill for skill in _skills(root, more) if skill not in found]
 
 
@@ -186,14 +282,14 @@ def _read(kind: Kind, path: Path, root: Path) -> Source:
         with os.fdopen(fd, "rb") as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 return Source(kind=kind, path=path, problem="it is not a regular file")
-            data = file.read(_LONGEST + 1)
+            data = file.read(_MAX_TEXT + 1)
     except OSError as error:
         return Source(kind=kind, path=path, problem=f"it cannot be read ({error.strerror})")
-    if len(data) > _LONGEST and kind == "config":
-        return Source(kind=kind, path=path, problem=f"it has more than {_LONGEST:,} bytes")
-    text = data[:_LONGEST].decode("utf-8", "replace")
-    if len(data) > _LONGEST:
-        text += f"\n[only the first {_LONGEST:,} bytes are shown]"
+    if len(data) > _MAX_TEXT and kind == "config":
+        return Source(kind=kind, path=path, problem=f"it has more than {_MAX_TEXT:,} bytes")
+    text = data[:_MAX_TEXT].decode("utf-8", "replace")
+    if len(data) > _MAX_TEXT:
+        text += f"\n[only the first {_MAX_TEXT:,} bytes are shown]"
     return Source(kind=kind, path=path, digest=hashlib.sha256(data).hexdigest(), text=text)
 
 
@@ -218,12 +314,12 @@ def _read_skill(skill: Path, root: Path) -> Source:
             with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
                 if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                     continue
-                data = stream.read(_LARGEST_SKILL + 1)
+                data = stream.read(_MAX_SKILL + 1)
         except OSError as error:
             return Source(kind="skill", path=skill, problem=f"{file} cannot be read ({error.strerror})")
         size += len(data)
-        if size > _LARGEST_SKILL or count >= _MOST_FILES:
-            limits = f"{_MOST_FILES} files or {_LARGEST_SKILL >> 20} MB"
+        if size > _MAX_SKILL or count >= _MAX_FILES:
+            limits = f"{_MAX_FILES} files or {_MAX_SKILL >> 20} MB"
             return Source(kind="skill", path=skill, problem=f"it has more than {limits}")
         name = os.fsencode(file.relative_to(skill))
         digest.update(b"%d %b %d " % (len(name), name, len(data)) + data)

@@ -10,7 +10,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Literal, Self
 
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 _JOURNAL = "retention"
 _SPAN = re.compile(r"(\d{1,5})([hdwy])\Z")
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
-_LONGEST = 1000 * _HOURS["y"]
+_MAX_HOURS = 1000 * _HOURS["y"]
 _FIRST, _EVERY = 300.0, 86_400.0
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -63,7 +64,7 @@ def span(text: str, name: str) -> timedelta | None:
         return None
     found = _SPAN.match(text)
     hours = 0 if found is None else int(found[1]) * _HOURS[found[2]]
-    if not 0 < hours <= _LONGEST:
+    if not 0 < hours <= _MAX_HOURS:
         raise ConfigError(f"{name} is a duration such as 12h, 90d, 8w or 1y, or nothing; not {text!r}")
     return timedelta(hours=hours)
 
@@ -98,28 +99,20 @@ def due(sessions: Sessions, rules: Rules, *, clock: Clock = utc_now) -> list[Act
     moment = clock()
     found: list[Act] = []
     if rules.archive_after is not None:
-        found += _to_archive(sessions, before=moment - rules.archive_after)
+        before = moment - rules.archive_after
+        for info in sessions.list():
+            now = _look(sessions, info.key) if info.updated < before else None
+            if now is not None and now.updated < before:
+                found.append(_archiving(now))
     if rules.delete_after is not None:
-        found += _to_delete(sessions, before=moment - rules.delete_after)
+        # Lives whose file nobody has touched since: to be put into the archive counts, or to come out of a backup.
+        before = moment - rules.delete_after
+        for info in sessions.list(archived=True, internal=True):
+            now = _look(sessions, info.key, info.generation) if info.updated < before else None
+            if now is not None and now.changed < before and not _is_pinned(sessions, info.key):
+                since = max(now.changed, now.updated)
+                found.append(msgspec.structs.replace(_archiving(now), act="delete", since=since))
     return sorted(found, key=lambda act: (act.since, act.key))
-
-
-def _to_archive(sessions: Sessions, *, before: datetime) -> Iterator[Act]:
-    for info in sessions.list():
-        if info.updated < before:
-            found = _look(sessions, info.key)
-            if found is not None and found.updated < before:
-                yield _archiving(found)
-
-
-def _to_delete(sessions: Sessions, *, before: datetime) -> Iterator[Act]:
-    """Lives whose file nobody has touched since: to be put into the archive counts, or to come out of a backup."""
-    for info in sessions.list(archived=True, internal=True):
-        if info.updated < before:
-            found = _look(sessions, info.key, info.generation)
-            if found is not None and found.changed < before and not _is_pinned(sessions, info.key):
-                since = max(found.changed, found.updated)
-                yield msgspec.structs.replace(_archiving(found), act="delete", since=since)
 
 
 def _archiving(found: GenerationInfo) -> Act:
@@ -159,7 +152,14 @@ class Keeper:
         except SessionBusy as error:
             where = self._sessions.location
             raise SessionBusy(f"another process is applying retention in {where}") from error
-        self._finish()
+        # An earlier run may have been killed in an act: say what became of it.
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            last = msgspec.json.decode(self._receipts.last(), type=Receipt)
+            if last.state == "begun":
+                is_archived = self._sessions.generation(last.key, last.uid) is not None
+                is_done = is_archived if last.act == "archive" else not is_archived
+                why = "" if is_done else f"{last.why}; but it was interrupted"
+                self._add(_now(last, "done" if is_done else "left", why))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -167,25 +167,23 @@ class Keeper:
 
     def do(self, act: Act) -> None:
         """Do one thing, with a receipt; raises Left if it is not due any more, and StoreError if it cannot be done."""
-        receipt = _receipt(act)
+        fields = {"act": act.act, "key": act.key, "uid": act.uid, "why": act.why, "bytes": act.bytes}
+        receipt = _now(Receipt(ts="", state="begun", **fields), "begun")  # type: ignore[arg-type] # each of its kind
         self._add(receipt)
+        hold = self._sessions.hold(act.key)
         try:
-            self._do(act)
+            try:
+                hold.take()
+            except SessionBusy as error:
+                raise Left(str(error)) from error
+            try:
+                self._archive(act) if act.act == "archive" else self._delete(act)
+            finally:
+                hold.close()
         except BaseException as error:
             self._add(_now(receipt, "left", f"{receipt.why}; but {error}"))
             raise
         self._add(_now(receipt, "done"))
-
-    def _do(self, act: Act) -> None:
-        hold = self._sessions.hold(act.key)
-        try:
-            hold.take()
-        except SessionBusy as error:
-            raise Left(str(error)) from error
-        try:
-            self._archive(act) if act.act == "archive" else self._delete(act)
-        finally:
-            hold.close()
 
     def _archive(self, act: Act) -> None:
         found = _look(self._sessions, act.key)
@@ -210,18 +208,6 @@ class Keeper:
     def _add(self, receipt: Receipt) -> None:
         self._receipts.add(msgspec.json.encode(receipt))
 
-    def _finish(self) -> None:
-        """Say what became of the act that an earlier run was killed in."""
-        try:
-            last = msgspec.json.decode(self._receipts.last(), type=Receipt)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return
-        if last.state == "begun":
-            is_archived = self._sessions.generation(last.key, last.uid) is not None
-            is_done = is_archived if last.act == "archive" else not is_archived
-            why = "" if is_done else f"{last.why}; but it was interrupted"
-            self._add(_now(last, "done" if is_done else "left", why))
-
 
 # ---- receipts
 
@@ -238,11 +224,6 @@ class Receipt(Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-def _receipt(act: Act) -> Receipt:
-    fields = {"act": act.act, "key": act.key, "uid": act.uid, "why": act.why, "bytes": act.bytes}
-    return _now(Receipt(ts="", state="begun", **fields), "begun")  # type: ignore[arg-type] # each of its kind
-
-
 def _now(receipt: Receipt, state: Literal["begun", "done", "left"], why: str = "") -> Receipt:
     ts = f"{utc_now().isoformat(timespec='milliseconds')[:-6]}Z"
     return msgspec.structs.replace(receipt, ts=ts, state=state, why=why or receipt.why)
@@ -252,16 +233,16 @@ def _now(receipt: Receipt, state: Literal["begun", "done", "left"], why: str = "
 
 
 async def keep(agents: Mapping[str, App], *, sleep: Sleep = anyio.sleep, clock: Clock = utc_now) -> None:
-    """Look after the old sessions of every agent, some minutes after the start and then once a day."""
+    """Apply retention for every agent, some minutes after the start and then once a day."""
     await sleep(_FIRST)
     while True:
         for name, app in list(agents.items()):
             if os.path.isabs(app.sessions.location) and not app.is_ending:  # noqa: PTH117 - the same
-                await to_thread.run_sync(_look_after, name, app, clock)
+                await to_thread.run_sync(_apply, name, app, clock)
         await sleep(_EVERY)
 
 
-def _look_after(name: str, app: App, clock: Clock) -> None:
+def _apply(name: str, app: App, clock: Clock) -> None:
     """Do what is due in an agent's store; what cannot be done is logged and left for tomorrow."""
     done = {"archive": 0, "delete": 0}
     try:
@@ -271,17 +252,13 @@ def _look_after(name: str, app: App, clock: Clock) -> None:
         with Keeper(app.sessions) as keeper:
             for act in acts:
                 from_thread.check_cancelled()
-                done[act.act] += _is_kept(keeper, act)
+                try:
+                    keeper.do(act)
+                    done[act.act] += 1
+                except (NacreError, OSError) as error:
+                    extra = {"session": act.key, "error": describe_error(error)}
+                    logger.info("retention skipped a session", extra=extra)
     except Exception:
         # What is wrong with an old session must not end the service of all others.
         logger.exception("retention failed", extra={"agent": name})
     logger.info("retention finished", extra={"agent": name, **done})
-
-
-def _is_kept(keeper: Keeper, act: Act) -> bool:
-    try:
-        keeper.do(act)
-    except (NacreError, OSError) as error:
-        logger.info("retention skipped a session", extra={"session": act.key, "error": describe_error(error)})
-        return False
-    return True

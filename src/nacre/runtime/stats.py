@@ -76,31 +76,40 @@ class Work:
         return _Counted(inner, self, key)
 
 
-class _Counted:
-    def __init__(self, inner: Provider, work: Work, key: str) -> None:
+class ProviderWrapper:
+    """Asks the provider inside, which is the application's to close."""
+
+    def __init__(self, inner: Provider) -> None:
         self._inner = inner
-        self._work = work
-        self._key = key
 
     @property
     def model(self) -> str:
         return self._inner.model
 
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        return await self._inner.complete(context, emit=emit)
+
+    async def close(self) -> None:
+        """Close nothing."""
+
+
+class _Counted(ProviderWrapper):
+    def __init__(self, inner: Provider, work: Work, key: str) -> None:
+        super().__init__(inner)
+        self._work, self._key = work, key
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
         work, model = self._work, self.model
         work.requests[model] += 1
         try:
-            reply = await self._inner.complete(context, emit=emit)
+            reply = await super().complete(context, emit=emit)
         except Exception as error:
             work.errors[model, type(error).__name__] += 1
             if not isinstance(error, NacreError):
-                # Somebody's bug: it ends the actor, and nobody is told that the turn is over.
+                # Somebody's bug: it ends the actor, and nobody learns that the turn is over.
                 work.end(self._key)
             raise
         if reply.usage is not None:
             work.tokens_in[model] += reply.usage.prompt
             work.tokens_out[model] += reply.usage.completion
         return reply
-
-    async def close(self) -> None:
-        """It is the application's to close."""

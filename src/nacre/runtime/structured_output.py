@@ -18,11 +18,12 @@ from anyio.lowlevel import RunVar
 from msgspec.structs import replace
 
 from nacre.agent.model_request import terms_of
-from nacre.agent.ports import Context, Emit, Event, Form, Notice, Provider, Reply, Text, Usage
+from nacre.agent.ports import Context, Emit, Event, Form, Notice, Reply, Text, Usage
 from nacre.errors import ConfigError, InvalidAnswer, InvalidArgument, ProviderError, install_command
 from nacre.history.message_text import text_of
 from nacre.messages import Message
 from nacre.runtime import schema_check
+from nacre.runtime.stats import ProviderWrapper
 
 ATTEMPTS = 3
 _TIMEOUT = 60.0
@@ -44,19 +45,12 @@ async def check_schema(schema: dict[str, Any]) -> None:
         raise InvalidArgument(f"the schema is not valid: {why}")
 
 
-class Formed:
+class Formed(ProviderWrapper):
     """A provider that keeps to the terms of the message that it answers.
 
     Of an answer in a form nothing is emitted before it was checked. One that does not have the form is asked for
     again, with the reason and without tools, so that servers that can hold the model to the form do so.
     """
-
-    def __init__(self, inner: Provider) -> None:
-        self._inner = inner
-
-    @property
-    def model(self) -> str:
-        return self._inner.model
 
     async def close(self) -> None:
         """Close the provider inside."""

@@ -9,10 +9,11 @@ from nacre.agent.ports import Context, Emit, Event, Provider, Reply, Returned
 from nacre.errors import NacreError, Stopped, StoreError
 from nacre.messages import Message
 from nacre.records import SetMeta
+from nacre.runtime.stats import ProviderWrapper
 from nacre.sessions import Sessions
 from nacre.tools.builtin import Report, Status, Task
 
-_LONGEST_TITLE = 80
+_MAX_TITLE = 80
 
 Deliver = Callable[[UserMessage, str, Emit], Awaitable[Message | None]]
 """Give a task to a child of a session; what happens in it is emitted."""
@@ -33,14 +34,10 @@ class Tally:
         return _Counted(inner, self)
 
 
-class _Counted:
+class _Counted(ProviderWrapper):
     def __init__(self, inner: Provider, tally: Tally) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._tally = tally
-
-    @property
-    def model(self) -> str:
-        return self._inner.model
 
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
         tally = self._tally
@@ -50,9 +47,6 @@ class _Counted:
         tally.steps += 1
         tally.tokens += reply.usage.prompt + reply.usage.completion if reply.usage is not None else 0
         return reply
-
-    async def close(self) -> None:
-        """It is the parent's to close."""
 
 
 class Delegated:
@@ -70,8 +64,14 @@ class Delegated:
 
     def outermost(self, key: str) -> str:
         """The session that one works for in the end: its own key, unless it is a child."""
-        parent = self._parent(key)
-        return key if parent is None else self.outermost(parent)
+        # Only by what it says itself: people may have names that look like a child's key.
+        if "/" not in key:
+            return key
+        try:
+            parent = self._sessions.get_meta(key).get("parent")
+        except StoreError:
+            return key
+        return self.outermost(parent) if isinstance(parent, str) and key.startswith(f"{parent}/") else key
 
     async def run(self, task: Task, emit: Emit) -> Report:
         """Run a new child to its end; `emit` gets the calls in it that were refused."""
@@ -82,11 +82,13 @@ class Delegated:
 
         key = f"{task.parent}/{task.call}"
         if self._sessions.exists(key):
-            # Some servers number their calls anew in every answer.
+            # Some servers number their calls from the start in every answer.
             key = self._sessions.free_key(key)
         tally = self.running[key] = Tally(task)
         try:
-            await self._sessions.submit(key, [_description(task, self._sessions.get_meta(task.parent))])
+            fields = {"parent": task.parent, "call": task.call, "depth": task.depth, "title": task.text[:_MAX_TITLE]}
+            approvals = self._sessions.get_meta(task.parent).get("approvals")
+            await self._sessions.submit(key, [SetMeta({**fields, "approvals": approvals})])
             answer = await self._deliver(UserMessage(key=key, content=task.text), task.parent, pass_on)
             status: Status = "done" if answer is None else answer.extra.get("stopped", "done")
         except Spent:
@@ -99,18 +101,3 @@ class Delegated:
             del self.running[key]
         text = str(answer.content or "") if answer is not None else ""
         return Report(key=key, status=status, answer=text, steps=tally.steps, tokens=tally.tokens)
-
-    def _parent(self, key: str) -> str | None:
-        """Whose child a session says that it is: people may have names that look like a child's key."""
-        if "/" not in key:
-            return None
-        try:
-            parent = self._sessions.get_meta(key).get("parent")
-        except StoreError:
-            return None
-        return parent if isinstance(parent, str) and key.startswith(f"{parent}/") else None
-
-
-def _description(task: Task, parent: dict[str, object]) -> SetMeta:
-    fields = {"parent": task.parent, "call": task.call, "depth": task.depth, "title": task.text[:_LONGEST_TITLE]}
-    return SetMeta({**fields, "approvals": parent.get("approvals")})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self, TypeVar
 
 import anyio
@@ -31,11 +30,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _OVERHEAD = 400
-_MOST_PIECES = 16
+_MAX_PIECES = 16
 _ATTEMPTS = 3
-_WRITES = 50
-_FAILURES, _LONGEST_REST = 3, 64
-_SMALLEST_PIECE = 200
+_MAX_WRITES = 50
+_FAILURES, _MAX_REST = 3, 64
+_MIN_PIECE = 200
 _RETRY = "summary_retry"
 """In a session's meta: from which record on to try again, after a summary failed in a process that ended."""
 _RECORDS_TO_RETRY = 12
@@ -78,7 +77,7 @@ class _Work(Struct, frozen=True, kw_only=True):
     @property
     def room(self) -> int:
         """The tokens of conversation that fit into one request, beside the record and the answer."""
-        return max(self.limits.tokens - 2 * self.limits.prose - _OVERHEAD, _SMALLEST_PIECE)
+        return max(self.limits.tokens - 2 * self.limits.prose - _OVERHEAD, _MIN_PIECE)
 
 
 class _Breaker(Struct):
@@ -94,7 +93,7 @@ class _Breaker(Struct):
 
     def fail(self) -> None:
         self.failures += 1
-        self.rest = min(2**self.failures, _LONGEST_REST) if self.failures >= _FAILURES else 0
+        self.rest = min(2**self.failures, _MAX_REST) if self.failures >= _FAILURES else 0
 
 
 class _NothingToSummarise(NacreError):
@@ -117,10 +116,7 @@ class Compactor:
         limits: Callable[[str], Limits] = lambda _: Limits(),
         check: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._sessions = sessions
-        self._provider = provider
-        self._limits = limits
-        self._check = check
+        self._sessions, self._provider, self._limits, self._check = sessions, provider, limits, check
         self._breakers: dict[str, _Breaker] = {}
         self._posted: set[str] = set()
         self._running: set[str] = set()
@@ -134,9 +130,7 @@ class Compactor:
         self._tasks = await anyio.create_task_group().__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         tasks, self._tasks = self._tasks, None
         if tasks is not None:
             tasks.cancel_scope.cancel()
@@ -147,16 +141,14 @@ class Compactor:
 
         One that fails is not tried again, and not waited for, before some more was said.
         """
-        now = await anyio.to_thread.run_sync(lambda: self._sessions.snapshot(key, last=0))
-        if _waits(now):
+        now = await self._snapshot(key)
+        if _is_too_early(now):
             return
         while key in self._running:
             await self._settled.wait()
-        if key in self._breakers:
-            retry = now.n + _RECORDS_TO_RETRY
+        if key in self._breakers or _RETRY in now.meta:
+            retry = now.n + _RECORDS_TO_RETRY if key in self._breakers else None
             await anyio.to_thread.run_sync(lambda: self._sessions.set_meta(key, **{_RETRY: retry}))
-        elif _RETRY in now.meta:
-            await anyio.to_thread.run_sync(lambda: self._sessions.set_meta(key, **{_RETRY: None}))
 
     def post(self, key: str) -> None:
         """Check a session in the background, and summarise it if it is near a limit."""
@@ -166,7 +158,7 @@ class Compactor:
         if key not in self._running:
             self._running.add(key)
             self._made.discard(key)
-            self._tasks.start_soon(self._beside, key, name=f"summary of {key}")
+            self._tasks.start_soon(self._run, key, name=f"summary of {key}")
 
     async def make_room(self, key: str) -> str | None:
         """Summarise a session whose next request does not fit, if need be inside its last turn.
@@ -179,15 +171,15 @@ class Compactor:
                 await self._settled.wait()
             if key in self._made:
                 return ""
-        now = await anyio.to_thread.run_sync(lambda: self._sessions.snapshot(key, last=0))
-        if _waits(now):
+        now = await self._snapshot(key)
+        if _is_too_early(now):
             return None
-        draft = await self._summarised(key, inside=True)
+        draft = await self._summarise(key, inside=True)
         return draft.sentence if draft is not None else None
 
     async def preview(self, key: str, focus: str = "") -> Draft:
         """The summary that `compact` would put in force; asks the model and stores nothing."""
-        return (await self._drafted(key, await self._seen(key), focus, everything=True))[0]
+        return (await self._draft(key, await self._read(key), focus, everything=True))[0]
 
     async def compact(self, key: str, focus: str = "") -> Draft:
         """Summarise all but the last turn now, with everything in full that has to do with `focus`.
@@ -195,7 +187,7 @@ class Compactor:
         Raises ProviderError if the model does not give a summary, Conflict if the history keeps changing,
         SessionNotFound, and NacreError if there is nothing to summarise.
         """
-        draft = await self._compacted(key, focus, everything=True)
+        draft = await self._compact(key, focus, everything=True)
         self._breakers.pop(key, None)
         return draft
 
@@ -204,15 +196,23 @@ class Compactor:
 
         One unit. Returns how many messages are live again; raises Conflict if the history was changed otherwise since.
         """
-        return await anyio.to_thread.run_sync(_undone, self._sessions, key)
+        return await anyio.to_thread.run_sync(_undo, self._sessions, key)
 
-    # ---- beside the conversation
+    # ---- in the background
 
-    async def _beside(self, key: str) -> None:
+    async def _run(self, key: str) -> None:
         try:
             while key in self._posted:
                 self._posted.discard(key)
-                await self._looked_after(key)
+                async with self._one:
+                    limits = self._limits(key)
+                    now = await self._snapshot(key, last=limits.messages)
+                    is_near = is_due(now.messages, live=now.live, summary=now.summary, limits=limits)
+                    draft = await self._summarise(key) if is_near else None
+                if draft is not None:
+                    self._made.add(key)
+                    for listen in self.listeners:
+                        listen(key, draft)
         except Exception:
             # Nobody waits for this; the conversation goes on with what is live.
             logger.exception("could not summarise a session", extra={"session": key})
@@ -221,21 +221,16 @@ class Compactor:
             self._settled.set()
             self._settled = anyio.Event()
 
-    async def _looked_after(self, key: str) -> None:
-        async with self._one:
-            draft = await self._summarised(key) if await self._is_due(key) else None
-        if draft is not None:
-            self._made.add(key)
-            for listen in self.listeners:
-                listen(key, draft)
+    async def _snapshot(self, key: str, *, last: int = 0) -> Snapshot:
+        return await anyio.to_thread.run_sync(lambda: self._sessions.snapshot(key, last=last))
 
-    async def _summarised(self, key: str, *, inside: bool = False) -> Draft | None:
+    async def _summarise(self, key: str, *, inside: bool = False) -> Draft | None:
         """Summarise a session; None if there is nothing to, or it fails, or has failed too often lately."""
         breaker = self._breakers.get(key) or _Breaker()
         if breaker.is_resting():
             return None
         try:
-            draft = await self._compacted(key, "", everything=False, inside=inside)
+            draft = await self._compact(key, "", everything=False, inside=inside)
         except _NothingToSummarise:
             return None
         except Exception as error:  # noqa: BLE001 - nobody waits for it; whatever fails is not tried again at once
@@ -249,20 +244,15 @@ class Compactor:
         self._breakers.pop(key, None)
         return draft
 
-    async def _is_due(self, key: str) -> bool:
-        limits = self._limits(key)
-        now = await anyio.to_thread.run_sync(lambda: self._sessions.snapshot(key, last=limits.messages))
-        return is_due(now.messages, live=now.live, summary=now.summary, limits=limits)
-
     # ---- one summary
 
-    async def _compacted(self, key: str, focus: str, *, everything: bool, inside: bool = False) -> Draft:
-        """Read, summarise, store; begin anew if the history has changed in a way that matters."""
+    async def _compact(self, key: str, focus: str, *, everything: bool, inside: bool = False) -> Draft:
+        """Read, summarise, store; start again if the history has changed in a way that matters."""
         for attempt in range(1, _ATTEMPTS + 1):
-            seen = await self._seen(key)
-            draft, usages = await self._drafted(key, seen, focus, everything=everything, inside=inside)
+            seen = await self._read(key)
+            draft, usages = await self._draft(key, seen, focus, everything=everything, inside=inside)
             try:
-                await anyio.to_thread.run_sync(_stored, self._sessions, key, seen, draft, usages)
+                await anyio.to_thread.run_sync(_store, self._sessions, key, seen, draft, usages)
             except Conflict:
                 if attempt == _ATTEMPTS:
                     raise
@@ -271,18 +261,29 @@ class Compactor:
             return draft
         raise AssertionError  # pragma: no cover - the last attempt returns or raises
 
-    async def _seen(self, key: str) -> _Seen:
-        found = await anyio.to_thread.run_sync(lambda: self._sessions.read(key, _read))
+    async def _read(self, key: str) -> _Seen:
+        def read(view: View) -> _Seen:
+            records = list(session_state.newest(view))[::-1]
+            return _Seen(
+                uid=view.uid,
+                messages=[message_of(record, view) for record in records],
+                numbers=[record.n for record in records],
+                summary=session_state.summary(view, view.state),
+                floor=view.state.i - view.state.live,
+                sp=view.state.sp,
+            )
+
+        found = await anyio.to_thread.run_sync(self._sessions.read, key, read)
         if found is None:
             raise SessionNotFound(f"there is no session {key!r}")
         return found
 
-    async def _drafted(
+    async def _draft(
         self, key: str, seen: _Seen, focus: str, *, everything: bool, inside: bool = False
     ) -> tuple[Draft, list[tuple[str, Usage]]]:
         self._check(key)
         work = _Work(provider=self._provider(key), limits=self._limits(key), focus=focus, usages=[])
-        reach = _MOST_PIECES * work.room
+        reach = _MAX_PIECES * work.room
         chosen = plan(
             seen.messages,
             seen.numbers,
@@ -299,7 +300,7 @@ class Compactor:
         said = [*ended, *chosen.covered]
         # A single turn can be longer than all that a summary may cost: of its longest messages the ends are shown.
         for piece in pieces(shorten(describe(said), tokens=reach), tokens=work.room):
-            record = await _continued(work, record, piece)
+            record = await _extend(work, record, piece)
         # Inside a turn the words that are being answered come first; they and what else is kept share the room.
         most = work.limits.keepsakes
         request = cut_middle(chosen.request, most * 3 // 4)
@@ -310,20 +311,20 @@ class Compactor:
         return Draft(plan=chosen, text=text, before=before, after=after), work.usages
 
 
-async def _continued(work: _Work, record: str, piece: str) -> str:
+async def _extend(work: _Work, record: str, piece: str) -> str:
     """The record with a piece of the conversation taken in; in smaller pieces if that is too long for the model."""
     try:
-        return await _asked(work, record, piece)
+        return await _ask(work, record, piece)
     except ContextOverflow:
         size = count(piece)
-        if size < _SMALLEST_PIECE:
+        if size < _MIN_PIECE:
             raise
         for part in pieces([piece], tokens=size // 2):
-            record = await _continued(work, record, part)
+            record = await _extend(work, record, part)
         return record
 
 
-async def _asked(work: _Work, record: str, piece: str) -> str:
+async def _ask(work: _Work, record: str, piece: str) -> str:
     """Ask the model; raises ProviderError if what it answers is no summary."""
     provider, most = work.provider, work.limits.prose
     asked = Message(role="user", content=question(record, piece, focus=work.focus))
@@ -351,8 +352,8 @@ async def _asked(work: _Work, record: str, piece: str) -> str:
     return answer.strip()
 
 
-def _waits(now: Snapshot) -> bool:
-    """Whether a summary has failed so lately that it is not tried yet; anybody may write the meta of a session."""
+def _is_too_early(now: Snapshot) -> bool:
+    """Tell whether a summary has failed so lately that it is not tried yet; anybody may write the meta of a session."""
     retry = now.meta.get(_RETRY)
     return isinstance(retry, int) and now.n < retry
 
@@ -360,19 +361,7 @@ def _waits(now: Snapshot) -> bool:
 # ---- reading and writing, in a thread
 
 
-def _read(view: View) -> _Seen:
-    records = list(session_state.newest(view))[::-1]
-    return _Seen(
-        uid=view.uid,
-        messages=[message_of(record, view) for record in records],
-        numbers=[record.n for record in records],
-        summary=session_state.summary(view, view.state),
-        floor=view.state.i - view.state.live,
-        sp=view.state.sp,
-    )
-
-
-def _stored(sessions: Sessions, key: str, seen: _Seen, draft: Draft, usages: list[tuple[str, Usage]]) -> None:
+def _store(sessions: Sessions, key: str, seen: _Seen, draft: Draft, usages: list[tuple[str, Usage]]) -> None:
     """Put a summary in force if what it is built on is as it was; what was said meanwhile changes nothing.
 
     Raises Conflict if the covered messages or the summary before are not what they were.
@@ -383,7 +372,7 @@ def _stored(sessions: Sessions, key: str, seen: _Seen, draft: Draft, usages: lis
     def now(view: View) -> tuple[tuple[str, int, int], int]:
         return (view.uid, view.state.i - view.state.live, view.state.sp), view.state.h
 
-    for _ in range(_WRITES):
+    for _ in range(_MAX_WRITES):
         found = sessions.read(key, now)
         if found is None or found[0] != built_on:
             raise Conflict(f"session {key!r} was changed while it was summarised")
@@ -404,36 +393,29 @@ def _stored(sessions: Sessions, key: str, seen: _Seen, draft: Draft, usages: lis
     raise Conflict(f"session {key!r} is being written to constantly; try again later")
 
 
-class _Back(Struct, frozen=True, kw_only=True):
-    to: int
-    expect: int
-    later: list[Message]
-    live: int
+def _undo(sessions: Sessions, key: str) -> int:
+    def look(view: View) -> tuple[int, int, list[Message], int]:
+        """Where to go back to, what to expect, what has been said since, and how many messages are live."""
+        record = view.find(view.state.sp) if view.state.sp else None
+        if record is None:
+            raise NacreError("there is no summary to undo")
+        then = [message.n for message in session_state.chain(view, record.st)][::-1]
+        now = list(session_state.newest(view))[::-1]
+        if [message.n for message in now[: len(then)]] != then:
+            raise NacreError("the history was changed since the summary; `rewind` goes back to any record")
+        later = [message_of(message, view) for message in now[len(then) :]]
+        return record.n - 1, view.state.h, later, len(now)
 
-
-def _undone(sessions: Sessions, key: str) -> int:
-    for _ in range(_WRITES):
-        found = sessions.read(key, _back)
+    for _ in range(_MAX_WRITES):
+        found = sessions.read(key, look)
         if found is None:
             raise SessionNotFound(f"there is no session {key!r}")
+        to, expect, later, live = found
         try:
-            number = sessions.update(key, [Rewind(found.to), *found.later], expect=found.expect)
+            number = sessions.update(key, [Rewind(to), *later], expect=expect)
         except Conflict:
             continue
         if not number:
             raise SessionNotFound(f"there is no active session {key!r}")
-        return (sessions.read(key, lambda view: view.state.live) or 0) - found.live
+        return (sessions.read(key, lambda view: view.state.live) or 0) - live
     raise Conflict(f"session {key!r} is being written to constantly; try again later")
-
-
-def _back(view: View) -> _Back:
-    """Where to go back to, and what has been said since the summary; raises Conflict if more than that was done."""
-    record = view.find(view.state.sp) if view.state.sp else None
-    if record is None:
-        raise NacreError("there is no summary to undo")
-    then = [message.n for message in session_state.chain(view, record.st)][::-1]
-    now = list(session_state.newest(view))[::-1]
-    if [message.n for message in now[: len(then)]] != then:
-        raise NacreError("the history was changed since the summary; `rewind` goes back to any record")
-    later = [message_of(message, view) for message in now[len(then) :]]
-    return _Back(to=record.n - 1, expect=view.state.h, later=later, live=len(now))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 import anyio
@@ -21,8 +20,7 @@ class VectorMaker:
     """A worker that goes on `rest` seconds after it was entered, and after each turn; `make` says how many are left."""
 
     def __init__(self, make: Callable[[int], int], *, rest: float = _REST) -> None:
-        self._make = make
-        self._rest = rest
+        self._make, self._rest = make, rest
         self._woken = anyio.Event()
         self._tasks: TaskGroup | None = None
 
@@ -31,9 +29,7 @@ class VectorMaker:
         self._tasks.start_soon(self._run)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         tasks, self._tasks = self._tasks, None
         if tasks is not None:
             tasks.cancel_scope.cancel()
