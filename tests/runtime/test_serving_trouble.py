@@ -105,7 +105,7 @@ def test_an_earlier_session_that_is_damaged_is_that_senders_trouble(
 
 def test_what_is_known_of_senders_does_not_grow_for_ever(home: Path) -> None:
     with nacre.open() as sessions:
-        earlier = Earlier(sessions, lambda _: Access(), most=100)
+        earlier = Earlier(sessions, lambda _: Access(), limit=100)
         for number in range(200):
             earlier(words(sender=str(number)), f"telegram::7::{number}")
         assert len(earlier) <= 100

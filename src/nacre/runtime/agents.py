@@ -35,7 +35,7 @@ class Agents:
     """The agents of a configuration, each with its own store and channels.
 
     `apps` and `gateways` are always those that run now; `missing` are the agents that are to run and do not start, by
-    their names. `settings` is the configuration that was applied last. `told` gets what a person should know of an
+    their names. `settings` is the configuration that was applied last. `started` is called with each
     agent that has started. `store` is the main agent's, in which the others' are, and `model` is who answers for it.
     Turns have `grace` seconds to come to their end when an agent ends.
     """
@@ -45,7 +45,7 @@ class Agents:
         *,
         store: str | None = None,
         model: str | None = None,
-        told: Callable[[App], None] = lambda _: None,
+        started: Callable[[App], None] = lambda _: None,
         grace: float = _GRACE,
         backoff: Backoff = _BACKOFF,
     ) -> None:
@@ -54,10 +54,7 @@ class Agents:
         self.missing: dict[str, anyio.CancelScope] = {}
         self.settings = Settings({}, {})
         self._root = str(Path(store or default_place()).expanduser().absolute())
-        self._model = model
-        self._told = told
-        self._grace = grace
-        self._backoff = backoff
+        self._model, self._started, self._grace, self._backoff = model, started, grace, backoff
         self._units: dict[str, _Unit] = {}
         self._ran: dict[str, Settings] = {}
         self._tasks: TaskGroup | None = None
@@ -93,8 +90,13 @@ class Agents:
         self.settings = settings
         async with self._changing, anyio.create_task_group() as tasks:
             names = {**self._units, **self.missing, **dict.fromkeys(settings.agents)}
-            changed = [name for name in names if self._differs(name, settings)]
-            for name in changed:
+            changed = []
+            for name in names:
+                unit = self._units.get(name)
+                is_known = unit is not None and name in settings.agents
+                if unit is not None and is_known and unit.settings.for_agent(name) == settings.for_agent(name):
+                    continue
+                changed.append(name)
                 tasks.start_soon(self._renew, name, settings)
         return changed
 
@@ -114,12 +116,6 @@ class Agents:
             async with AsyncExitStack() as stack:
                 for channel in channels_of(settings.for_agent(name), Path(store_of(self._root, name)) / FOLDER):
                     stack.push_async_callback(channel.close)
-
-    def _differs(self, name: str, settings: Settings) -> bool:
-        unit = self._units.get(name)
-        if unit is None or name not in settings.agents:
-            return True
-        return unit.settings.for_agent(name) != settings.for_agent(name)
 
     async def _renew(self, name: str, settings: Settings) -> None:
         if name in self.missing:
@@ -165,7 +161,7 @@ class Agents:
         app, gateway = await self._tasks.start(unit.run, name=f"agent {name}")
         self._units[name], self.apps[name], self._ran[name] = unit, app, settings
         self.gateways.append(gateway)
-        self._told(app)
+        self._started(app)
         logger.info("an agent started", extra={"agent": name, "model": app.model})
 
     async def _end(self, name: str) -> None:
@@ -195,7 +191,9 @@ class _Unit:
                 async with running_ as app, serving(app) as gateway:
                     self._app, self.gateway = app, gateway
                     await gateway.run(ready=lambda: task_status.started((app, gateway)))
-                    await _settled(app)
+                    # No turn may be running, also of those that came over HTTP.
+                    while app.work.running:  # noqa: ASYNC110 - it says by no event that it ends
+                        await anyio.sleep(_TICK)
         finally:
             self._over.set()
 
@@ -209,12 +207,6 @@ class _Unit:
         self._scope.cancel()
         with anyio.CancelScope(shield=True):
             await self._over.wait()
-
-
-async def _settled(app: App) -> None:
-    """Wait until no turn runs, also of those that came over HTTP."""
-    while app.work.running:  # noqa: ASYNC110 - it says by no event that it ends
-        await anyio.sleep(_TICK)
 
 
 def check_limits(settings: Settings) -> None:

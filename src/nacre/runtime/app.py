@@ -206,11 +206,8 @@ class App:
         if not key or self.options.allow_remote or key in self._remote_keys:
             return ""
         local = local_model_before(self.provider, self.settings, self.sessions, key)
-        if not local:
-            return ""
-        return (
-            f"In this session {local} answered so far, a local model. {self.model} is remote: send the session to it?"
-        )
+        question = f"answered so far, a local model. {self.model} is remote: send the session to it?"
+        return f"In this session {local} {question}" if local else ""
 
     def other_model_before(self, key: str) -> str:
         """The model that answered last in a session, if another one answers now; "" otherwise."""

@@ -226,11 +226,8 @@ class Budget:
         name: Callable[[Provider], str] = lambda one: one.model,
         mix: Callable[[str], ByScript] = lambda _: _USUAL_MIX,
     ) -> None:
-        self._tokens = tokens
-        self._windows = windows or Windows(None)
-        self.calibrations = calibrations or Calibrations(None)
-        self._name = name
-        self._first_mix = mix
+        self._tokens, self._name, self._first_mix = tokens, name, mix
+        self._windows, self.calibrations = windows or Windows(None), calibrations or Calibrations(None)
         self._mixes: dict[str, ByScript] = {}
         self._refused: dict[str, int] = {}
         self._accepted: dict[str, int] = {}

@@ -58,10 +58,13 @@ async def choose(settings: Settings, named: str | None = None) -> Model:
     prefix, _, rest = name.partition("/")
     if prefix in _MAKERS and (rest or prefix == "embedded"):
         return make(settings, prefix, rest)
-    if kind == "auto" and name:
-        kind = _kind_of(settings, name)
-    if kind == "auto":
+    if kind == "auto" and not name:
         return await _find(settings)
+    if kind == "auto" and _REMOTE_NAMES.match(name):
+        kind = "anthropic" if name.startswith("claude") else "openai"
+    elif kind == "auto":
+        # Ollama's names have a colon; others may be of a server of one's own.
+        kind = "openai" if ":" not in name and has_own_server(settings, "openai") else "ollama"
     return make(settings, kind, name)
 
 
@@ -82,13 +85,6 @@ def make_named(settings: Settings, ref: str) -> Model:
 def has_key(settings: Settings, kind: str) -> bool:
     """Whether there is a key for a provider, in the environment or in a file."""
     return bool(_secret(settings.text(f"{kind}.key_file"), KEYS[kind]))
-
-
-def _kind_of(settings: Settings, name: str) -> str:
-    """The provider of a model that is named without one: by its name, else Ollama."""
-    if _REMOTE_NAMES.match(name):
-        return "anthropic" if name.startswith("claude") else "openai"
-    return "openai" if ":" not in name and has_own_server(settings, "openai") else "ollama"
 
 
 def has_own_server(settings: Settings, kind: str) -> bool:

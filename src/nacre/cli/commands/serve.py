@@ -183,7 +183,7 @@ async def _serve(args: Namespace, out: Out, token: str) -> None:
     for one in listen(args.host, args.port):
         # A daemon that has no place to listen must not begin to answer messages.
         one.close()
-    async with Agents(store=args.store, model=args.model, told=say_notes) as agents:
+    async with Agents(store=args.store, model=args.model, started=say_notes) as agents:
         await agents.start(load())
         web = application(
             agents.apps[MAIN],

@@ -17,7 +17,7 @@ from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
-_MOST_KNOWN = 4096
+_MAX_KNOWN = 4096
 _MAIN = ("agent:main:main", "unified:default")
 _KINDS = ("direct", "group", "channel")
 _LOSSY = re.compile(r"[^\w-]")
@@ -54,9 +54,9 @@ class Earlier:
         access: Callable[[str], Access],
         kinds: Mapping[str, str] | None = None,
         *,
-        most: int = _MOST_KNOWN,
+        limit: int = _MAX_KNOWN,
     ) -> None:
-        self._sessions, self._access, self._kinds, self._most = sessions, access, kinds or {}, most
+        self._sessions, self._access, self._kinds, self._limit = sessions, access, kinds or {}, limit
         self._known: dict[str, str | None] = {}
 
     def __call__(self, arrived: InboundMessage, own: str) -> str | None:
@@ -66,13 +66,17 @@ class Earlier:
         if own in self._known:
             return self._known[own]
         try:
-            return self._remember(own, self._find(arrived, own))
+            key = self._find(arrived, own)
         except InvalidKey:
-            # Whoever answers says so.
+            # The answer says so.
             return None
         except _Unreadable as error:
-            # It is there, and cannot be read now; whoever has it is told why when they are answered.
+            # It is there, and cannot be read now; the sender gets the reason with the answer.
             return error.key
+        if len(self._known) >= self._limit:
+            del self._known[next(iter(self._known))]
+        self._known[own] = key
+        return key
 
     def __len__(self) -> int:
         return len(self._known)
@@ -83,38 +87,31 @@ class Earlier:
             return key
         if self._sessions.exists(own):
             return None
+        is_only_user = list(self._access(arrived.channel).allow) == [arrived.sender]
+        is_one_persons = arrived.chat == arrived.sender or not own.endswith(":")
         for name in names(arrived, self._kinds.get(arrived.channel, arrived.channel)):
-            if name.is_personal and not self._is_one_persons(arrived, own, name):
+            # What is continued is one person's here too; an agent's main session is its only user's.
+            if name.is_personal and not (is_one_persons and (is_only_user or name.text not in _MAIN)):
                 continue
             try:
                 if not self._sessions.exists(name.text):
                     continue
                 key = self._sessions.resolve(name.text)
-                if self._is_theirs(key, name, arrived, own):
-                    self._take_up(key, own)
-                    return key
+                if reason := self._doubt(key, name, arrived, own):
+                    logger.warning(
+                        "a session of an earlier agent was not continued",
+                        extra={"session": key, "channel": arrived.channel, "reason": reason},
+                    )
+                    continue
+                if own not in self._sessions.aliases(key):
+                    self._sessions.add_alias(key, own)
+                    logger.info("a session of an earlier agent is continued", extra={"session": key, "as": own})
             except InvalidKey:
                 continue
             except StoreError:
                 raise _Unreadable(name.text) from None
+            return key
         return None
-
-    def _is_one_persons(self, arrived: InboundMessage, own: str, name: Name) -> bool:
-        """Tell whether what is continued is one person's here too; an agent's main session is its only user's."""
-        if name.text in _MAIN and list(self._access(arrived.channel).allow) != [arrived.sender]:
-            return False
-        is_of_chat = own.endswith(":")
-        return arrived.chat == arrived.sender or not is_of_chat
-
-    def _is_theirs(self, key: str, name: Name, arrived: InboundMessage, own: str) -> bool:
-        """Tell whether a session is surely that of a sender, or of their chat, and say so if it is not."""
-        reason = self._doubt(key, name, arrived, own)
-        if reason:
-            logger.warning(
-                "a session of an earlier agent was not continued",
-                extra={"session": key, "channel": arrived.channel, "reason": reason},
-            )
-        return not reason
 
     def _doubt(self, key: str, name: Name, arrived: InboundMessage, own: str) -> str:
         """Why a session may be another's; "" if it is not."""
@@ -132,31 +129,18 @@ class Earlier:
         sender = meta.get("sender_id")
         if isinstance(sender, str) and sender:
             return "" if sender in {arrived.sender, arrived.handle} else "another sender began it"
-        if name.is_certain or channel or self._is_named(name, arrived, kind):
+        # The configuration may name the sender, and nobody else who would have had that name.
+        named = set(self._access(arrived.channel).named)
+        others = [_as_sent_by(arrived, other) for other in named - {arrived.sender, "*"}]
+        is_named = arrived.sender in named and not any(
+            name.text == one.text for other in others for one in names(other, kind)
+        )
+        if name.is_certain or channel or is_named:
             return ""
         return (
             "other senders may have had the same name there; "
             f"to continue it, list the sender in channels.{arrived.channel}.allow"
         )
-
-    def _is_named(self, name: Name, arrived: InboundMessage, kind: str) -> bool:
-        """Tell whether the configuration names the sender, and nobody else who would have had that name."""
-        named = set(self._access(arrived.channel).named)
-        return arrived.sender in named and not any(
-            name.text in {other.text for other in names(_as(arrived, sender), kind)}
-            for sender in named - {arrived.sender, "*"}
-        )
-
-    def _take_up(self, key: str, own: str) -> None:
-        if own not in self._sessions.aliases(key):
-            self._sessions.add_alias(key, own)
-            logger.info("a session of an earlier agent is continued", extra={"session": key, "as": own})
-
-    def _remember(self, own: str, key: str | None) -> str | None:
-        if len(self._known) >= self._most:
-            del self._known[next(iter(self._known))]
-        self._known[own] = key
-        return key
 
 
 class _Unreadable(Exception):
@@ -169,7 +153,12 @@ class _Unreadable(Exception):
 
 def names(arrived: InboundMessage, kind: str) -> Iterator[Name]:
     """What earlier agents may have called the session of a message; the most precise names come first."""
-    yield from _of_picoclaw(arrived, kind)
+    # Of picoclaw: names by scope, which are hashes, then those by agent, and both as the file names that they had.
+    made = [*_by_scope(arrived, kind), *_by_agent(arrived, kind)]
+    yield from made
+    for name in made:
+        if (text := re.sub(r"[:/\\]", "_", name.text)) != name.text:
+            yield Name(text, name.is_personal, is_certain=name.is_certain and _is_certain(arrived, kind))
     yield from _of_zeroclaw(arrived, kind)
     is_direct = arrived.chat == arrived.sender
     chat, thread = arrived.chat, arrived.thread
@@ -181,15 +170,6 @@ def names(arrived: InboundMessage, kind: str) -> Iterator[Name]:
         yield Name(f"agent:main:{kind}:{chat}", is_personal=is_direct)
     if is_direct:
         yield from (Name(text, is_personal=True) for text in _MAIN)
-
-
-def _of_picoclaw(arrived: InboundMessage, kind: str) -> Iterator[Name]:
-    """Names by scope, which are hashes, then those by agent, and both as the file names that they had."""
-    made = [*_by_scope(arrived, kind), *_by_agent(arrived, kind)]
-    yield from made
-    for name in made:
-        if (text := re.sub(r"[:/\\]", "_", name.text)) != name.text:
-            yield Name(text, name.is_personal, is_certain=name.is_certain and _is_certain(arrived, kind))
 
 
 def _by_scope(arrived: InboundMessage, kind: str) -> Iterator[Name]:
@@ -261,12 +241,12 @@ def _sanitised(arrived: InboundMessage, kind: str, text: str) -> Iterator[Name]:
 def _is_certain(arrived: InboundMessage, kind: str) -> bool:
     """Tell whether the end of a name that was joined with `_` names this sender, and can name no other.
 
-    It does if the sender has neither `_` nor anything that becomes one: then it is what stands behind the last `_`.
+    It does if the sender has neither `_` nor anything that becomes one: then it is what stands after the last `_`.
     """
     return kind in _UNIQUE or _PLAIN.match(arrived.sender) is not None
 
 
-def _as(arrived: InboundMessage, sender: str) -> InboundMessage:
+def _as_sent_by(arrived: InboundMessage, sender: str) -> InboundMessage:
     """The same message, had another sent it."""
     chat = sender if arrived.chat == arrived.sender else arrived.chat
     return replace(arrived, sender=sender, chat=chat, handle="")
