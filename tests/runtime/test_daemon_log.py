@@ -92,7 +92,7 @@ def test_of_others_there_are_only_warnings_whatever_they_are_set_to(name: str) -
 def test_of_packages_that_nobody_knows_there_is_only_where_a_message_comes_from() -> None:
     other = logging.getLogger("nacreous")
     found = line(lambda: other.warning("cannot read 'what somebody said'", extra={"of": "what somebody said"}))
-    assert found["at"].startswith("test_logs:")
+    assert found["at"].startswith("test_daemon_log:")
     assert "somebody said" not in json.dumps(found).replace(found["message"], "")
     assert "is not shown" in found["message"]
 
