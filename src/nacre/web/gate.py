@@ -323,15 +323,12 @@ def source_of(scope: Scope, proxies: Sequence[str]) -> str:
     """
     client = scope.get("client")
     address = _parse_address(client[0]) if client else None
-    if proxies and _is_among(address, proxies):
-        named = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
-        for text in reversed(named):
-            nearer = _parse_address(text)
-            if nearer is None:
-                break
-            address = nearer
-            if not _is_among(address, proxies):
-                break
+    named = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
+    while named and address is not None and any(address in _network(text) for text in proxies):
+        nearer = _parse_address(named.pop())
+        if nearer is None:
+            break
+        address = nearer
     if not isinstance(address, ipaddress.IPv6Address):
         return str(address)
     return str(ipaddress.ip_network((address, 64), strict=False))
@@ -349,10 +346,6 @@ def _parse_address(text: str) -> _Address | None:
     except ValueError:
         return None
     return (found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None) or found
-
-
-def _is_among(address: _Address | None, networks: Sequence[str]) -> bool:
-    return address is not None and any(address in _network(text) for text in networks)
 
 
 _network = cache(ipaddress.ip_network)

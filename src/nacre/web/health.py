@@ -191,29 +191,24 @@ def render(parts: Parts) -> str:
 
 
 def _add_messages(page: _Page, traffic: Sequence[Traffic]) -> None:
-    def add_up(counters: Iterable[Counter[K]]) -> Counter[K]:
+    def total(counters: Iterable[Counter[K]]) -> Counter[K]:
         found: Counter[K] = Counter()
         for counter in counters:
             found.update(counter)
         return found
 
-    def by_channel(counters: Iterable[Counter[str]]) -> list[Sample]:
-        return [({"channel": channel}, count) for channel, count in sorted(add_up(counters).items())]
-
-    page.counter(
-        "nacre_messages_accepted_total", "Messages that were accepted.", by_channel(one.accepted for one in traffic)
-    )
-    page.counter(
-        "nacre_messages_answered_total",
-        "Messages whose answer was delivered.",
-        by_channel(one.answered for one in traffic),
-    )
-    page.counter(
-        "nacre_messages_failed_total",
-        "Messages that could not be answered because the model or the store failed.",
-        by_channel(one.failed for one in traffic),
-    )
-    refused = sorted(add_up(one.refused for one in traffic).items())
+    for name, help, counters in (
+        ("accepted", "Messages that were accepted.", [one.accepted for one in traffic]),
+        ("answered", "Messages whose answer was delivered.", [one.answered for one in traffic]),
+        (
+            "failed",
+            "Messages that could not be answered because the model or the store failed.",
+            [one.failed for one in traffic],
+        ),
+    ):
+        samples = [({"channel": channel}, count) for channel, count in sorted(total(counters).items())]
+        page.counter(f"nacre_messages_{name}_total", help, samples)
+    refused = sorted(total(one.refused for one in traffic).items())
     page.counter(
         "nacre_messages_refused_total",
         "Messages that were rejected: sender not allowed, rate limit, or full queue.",

@@ -174,10 +174,7 @@ class Bell:
     def __init__(self, closing: anyio.Event, *, interval: float) -> None:
         self.closing = closing
         self._interval = interval
-        self._rang = anyio.Event()
-
-    def ring(self) -> None:
-        self._rang.set()
+        self.rang = anyio.Event()
 
     async def wait(self, limit: float) -> None:
         """Wait until it has rung since the last time, or all is over, or it is time to look anyway."""
@@ -189,9 +186,9 @@ class Bell:
         with anyio.move_on_after(min(self._interval, limit)):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(cancel_when_closing)
-                await self._rang.wait()
+                await self.rang.wait()
                 tasks.cancel_scope.cancel()
-        self._rang = anyio.Event()
+        self.rang = anyio.Event()
 
 
 class Changes:
@@ -247,4 +244,4 @@ class _Store:
         chosen = self.bells if "" in names else names & self.bells.keys()
         for name in chosen:
             for bell in self.bells[name]:
-                bell.ring()
+                bell.rang.set()

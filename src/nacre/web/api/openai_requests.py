@@ -98,8 +98,13 @@ def work(app: App, turns: Turns, asked: ParsedRequest) -> Callable[[Emit], Await
         return now, known or answer_to_history(now, asked.messages, is_retry=asked.is_retry, has_tools=has_tools)
 
     async def answer(emit: Emit) -> Answer:
+        if not asked.key and not has_tools:
+            return await _by_agent(app, asked, emit)
         if not asked.key:
-            return await (_by_model if has_tools else _by_agent)(app, asked, emit)
+            # The model alone, with the client's tools, which the client runs.
+            _check_results(asked.messages, asked.messages)
+            reply = await _ask(app.agent_for("").provider(), asked, paired(asked.messages), emit)
+            return Answer(message=reply.message, usage=reply.usage or Usage())
         async with turns.alone(asked.key):
             now, known = await to_thread.run_sync(look_up)
             if known is not None:
@@ -182,13 +187,6 @@ async def _by_agent(app: App, asked: ParsedRequest, emit: Emit) -> Answer:
 
 
 # ---- the model alone
-
-
-async def _by_model(app: App, asked: ParsedRequest, emit: Emit) -> Answer:
-    """The model alone, with the client's tools, which the client runs."""
-    _check_results(asked.messages, asked.messages)
-    reply = await _ask(app.agent_for("").provider(), asked, paired(asked.messages), emit)
-    return Answer(message=reply.message, usage=reply.usage or Usage())
 
 
 async def _by_model_in_session(app: App, asked: ParsedRequest, now: Snapshot, emit: Emit) -> Answer:

@@ -150,26 +150,23 @@ def transcript(sessions: Sessions, key: str, wanted: Wanted) -> Transcript:
 
 def read(sessions: Sessions, key: str, query: schemas.ReadQuery) -> schemas.Conversation:
     """A page of a session; raises SessionNotFound, and Fault for a cursor that leads nowhere."""
-    page = _read_live(sessions, key, query) if query.scope == "live" else _read_whole(sessions, key, query)
-    notice = unreadable(page.head.key, page.losses)
+    read_page = _read_live if query.scope == "live" else _read_whole
+    head, items, total, has_more, losses = read_page(sessions, key, query)
+    notice = unreadable(head.key, losses)
     return replace(
-        page.head,
-        quarantine=_aside(notices(sessions.quarantine(page.head.key)).get(page.head.key)),
+        head,
+        quarantine=_aside(notices(sessions.quarantine(head.key)).get(head.key)),
         unreadable=None if notice is None else schemas.Unreadable(**asdict(notice)),
-        count=len(page.items),
-        total=page.total,
-        has_more=page.has_more,
-        next_cursor=f"{page.items[0].generation}/{page.items[0].n}" if page.has_more else None,
-        items=page.items,
+        count=len(items),
+        total=total,
+        has_more=has_more,
+        next_cursor=f"{items[0].generation}/{items[0].n}" if has_more else None,
+        items=items,
     )
 
 
-class _Page(NamedTuple):
-    head: schemas.Conversation
-    items: list[schemas.Item]
-    total: int
-    has_more: bool
-    losses: Losses
+_Page = tuple[schemas.Conversation, list[schemas.Item], int, bool, Losses]
+"""What is said of a session, messages of it, how many there are, whether there are more, and what is lost."""
 
 
 def _read_live(sessions: Sessions, key: str, query: schemas.ReadQuery) -> _Page:
@@ -183,7 +180,7 @@ def _read_live(sessions: Sessions, key: str, query: schemas.ReadQuery) -> _Page:
         records = list(islice(older, query.limit + 1))
         items = [_item(view, record, is_live=True) for record in reversed(records[: query.limit])]
         has_more = len(records) > query.limit
-        return _Page(_head(view, query), items, session_state.count(view), has_more, view.losses)
+        return _head(view, query), items, session_state.count(view), has_more, view.losses
 
     return require_in(sessions, sessions.read(key, get), key)
 
@@ -206,7 +203,7 @@ def _read_whole(sessions: Sessions, key: str, query: schemas.ReadQuery) -> _Page
         if end < 0:
             raise _lost(query.cursor)
     start = max(0, end - query.limit)
-    return _Page(head, every[start:end], len(every), start > 0, sum((losses for *_, losses in lives), Losses()))
+    return head, every[start:end], len(every), start > 0, sum((losses for *_, losses in lives), Losses())
 
 
 def _head(view: View, query: schemas.ReadQuery) -> schemas.Conversation:

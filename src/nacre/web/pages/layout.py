@@ -184,6 +184,7 @@ def _help() -> str:
 _MAX_SHOWN, _MAX_READ, _MAX_PINNED, _MAX_LABELS = 60, 200, 30, 8
 _MAX_NAME = 80
 CURRENT = ' aria-current="page"'
+_LIVE = '<span class="dot" role="img" aria-label="turn running" title="turn running"></span>'
 
 
 class Side(Struct, frozen=True, kw_only=True):
@@ -261,9 +262,15 @@ def side_sessions(side: Side | None, here: str = "") -> str:
     today = datetime.now().astimezone()
     groups = [("Pinned", list(side.pinned))] if side.pinned else []
     groups += [(age, list(many)) for age, many in groupby(side.recent, lambda info: _age(info.updated, today))]
-    drawn = "".join(
-        f"<h2>{name}</h2><ul>{''.join(_row(info, side, here) for info in many)}</ul>" for name, many in groups
-    )
+    drawn = ""
+    for title, infos in groups:
+        drawn += f"<h2>{title}</h2><ul>"
+        for info in infos:
+            live = _LIVE if info.key in side.live else ""
+            name = escaped(clip(one_line(info.title or info.key), _MAX_NAME))
+            current = CURRENT if info.key == here else ""
+            drawn += f'<li><a href="{escaped(urls.to("s", info.key))}"{current} dir="auto">{live}{name}</a></li>'
+        drawn += "</ul>"
     more = side.total - len(side.pinned) - len(side.recent)
     rest = f'<p><a href="{escaped(urls.page("/", text=side.text))}">{more:,} more</a></p>' if more > 0 else ""
     if side.text:
@@ -278,16 +285,6 @@ def side_sessions(side: Side | None, here: str = "") -> str:
         )
         labels += f'<h2>{name}</h2><div class="chips">{chips}</div>' if many else ""
     return f"{drawn}{rest}{labels}"
-
-
-def _row(info: SessionInfo, side: Side, here: str) -> str:
-    current = CURRENT if info.key == here else ""
-    live = '<span class="dot" role="img" aria-label="turn running" title="turn running"></span>'
-    name = escaped(clip(one_line(info.title or info.key), _MAX_NAME))
-    return (
-        f'<li><a href="{escaped(urls.to("s", info.key))}"{current} dir="auto">'
-        f"{live if info.key in side.live else ''}{name}</a></li>"
-    )
 
 
 def _age(moment: datetime, now: datetime) -> str:
