@@ -95,12 +95,15 @@ class Out:
         self.document(value)
         self._stream.flush()
 
-    def receipt(self, document: Mapping[str, Any], text: str) -> int:
-        """Say what was done, as a JSON document or as lines for people; returns the exit code."""
+    def receipt(self, document: Mapping[str, Any], text: str = "", *, note: str = "") -> int:
+        """Say what was done: a JSON document for a program, else lines on stdout and a note; returns the exit code."""
         if self.json:
             self.document({"ok": True, **document})
-        else:
+            return OK
+        if text:
             self.say(text)
+        if note:
+            self.note(note)
         return OK
 
     def listing(

@@ -120,10 +120,8 @@ def _set(args: Namespace, out: Out) -> int:
             raise Failure("config", f"{args.key}: {error}") from error
     _change(lambda text: set_key(text, split_key(args.key), value))
     setting = settings.setting_of(args.key)
-    if out.json:
-        out.document({"ok": True, "key": args.key, "value": value, "path": settings.path()})
-    else:
-        out.note(f"{clean(args.key)} = {clean(settings.to_toml(value))}  ({clean(settings.path())})")
+    note = f"{clean(args.key)} = {clean(settings.to_toml(value))}  ({clean(settings.path())})"
+    out.receipt({"key": args.key, "value": value, "path": settings.path()}, note=note)
     if setting is not None and setting.key == args.key and setting.variable in os.environ:
         out.warn(f"{setting.variable} is set, and overrides the file")
     return OK
@@ -133,11 +131,8 @@ def _unset(args: Namespace, out: Out) -> int:
     from nacre.cli.settings_file import split_key, unset_key  # noqa: PLC0415 - only to write
 
     _change(lambda text: unset_key(text, split_key(args.key)))
-    if out.json:
-        out.document({"ok": True, "key": args.key, "path": settings.path()})
-    else:
-        out.note(f"{clean(args.key)} is no longer set in {clean(settings.path())}")
-    return OK
+    note = f"{clean(args.key)} is no longer set in {clean(settings.path())}"
+    return out.receipt({"key": args.key, "path": settings.path()}, note=note)
 
 
 def _value(key: str, words: Sequence[str]) -> Any:

@@ -155,15 +155,11 @@ def _gc(args: Namespace, out: Out) -> int:
         root = sessions.location
         found = sessions.remove_leftovers(dry_run=args.dry_run)
     freed = sum(left.bytes for left in found)
-    if out.json:
-        document = {"ok": True, "operation": "gc", "dry_run": args.dry_run, "bytes": freed}
-        out.document({**document, "removed": [asdict(left) for left in found]})
-        return OK
-    for left in found:
-        out.say(f"{clean(os.path.relpath(left.path, root))}: {left.reason}, {size(left.bytes)}")
+    lines = [f"{clean(os.path.relpath(left.path, root))}: {left.reason}, {size(left.bytes)}" for left in found]
     done = "would be deleted" if args.dry_run else "deleted"
-    out.note(f"{several(len(found), 'file')} {done}, {size(freed)}" if found else "nothing to delete")
-    return OK
+    note = f"{several(len(found), 'file')} {done}, {size(freed)}" if found else "nothing to delete"
+    document = {"operation": "gc", "dry_run": args.dry_run, "bytes": freed, "removed": [asdict(left) for left in found]}
+    return out.receipt(document, "\n".join(lines), note=note)
 
 
 gc = Command(
@@ -262,13 +258,9 @@ def _backup(args: Namespace, out: Out) -> int:
         what = f"the store was not copied: {error.filename or partial}: {error.strerror or error}"
         hint = f"the part that was copied is {partial}: remove it, and try again"
         raise Failure("failed", what, hint=hint) from error
-    if out.json:
-        document = {"ok": True, "operation": "backup", "store": root, "folder": goal}
-        out.document({**document, "files": copied.files, "bytes": copied.bytes})
-    else:
-        out.note(f"{several(copied.files, 'file')}, {size(copied.bytes)}, copied to {clean(goal)}")
-        out.note(f"check it with: nacre --store {clean(goal)} sessions verify")
-    return OK
+    document = {"operation": "backup", "store": root, "folder": goal, "files": copied.files, "bytes": copied.bytes}
+    done = f"{several(copied.files, 'file')}, {size(copied.bytes)}, copied to {clean(goal)}"
+    return out.receipt(document, note=f"{done}\ncheck it with: nacre --store {clean(goal)} sessions verify")
 
 
 backup = Command(

@@ -251,10 +251,8 @@ def _add(args: Namespace, out: Out, memory: Memory) -> int:
     is_new = line is None or line.id not in known
     document = {"operation": "add", "dry_run": args.dry_run, "added": is_new}
     document |= _shape(line) if line is not None else {"text": text, "subject": args.subject}
-    out.receipt(document, clean(text if line is None else line.text))
-    if not out.json:
-        out.note("would be added" if line is None else "added" if is_new else "this fact was known already")
-    return OK
+    note = "would be added" if line is None else "added" if is_new else "this fact was known already"
+    return out.receipt(document, clean(text if line is None else line.text), note=note)
 
 
 def _confirm(args: Namespace, out: Out, memory: Memory) -> int:
@@ -283,10 +281,8 @@ def _each(args: Namespace, out: Out, act: Callable[[str], Line], done: str, ende
         lines = [act(what) for what in args.words]
     texts = [*(clean(line.text) for line in lines), *(out.dim(f"instead of: {clean(text)}") for text in ended)]
     document = {"operation": args.action, "dry_run": args.dry_run, "items": [_shape(line) for line in lines]}
-    out.receipt(document, "\n".join(texts))
-    if not out.json:
-        out.note(f"{several(len(lines), 'fact')} {f'would be {done}' if args.dry_run else done}")
-    return OK
+    note = f"{several(len(lines), 'fact')} {f'would be {done}' if args.dry_run else done}"
+    return out.receipt(document, "\n".join(texts), note=note)
 
 
 def _forget(args: Namespace, out: Out, memory: Memory) -> int:
@@ -302,14 +298,10 @@ def _forget(args: Namespace, out: Out, memory: Memory) -> int:
             named = f"{several(count, 'line')} ({named}{'; …' if count > _MAX_NAMED else ''})"
         out.confirm(f"Erase {named} permanently?", yes=args.yes)
         count = memory.forget_session(args.session) if args.session else memory.erase(line.id for line in doomed)
-    if out.json:
-        document = {"ok": True, "operation": "forget", "dry_run": args.dry_run, "erased": count}
-        out.document({**document, "items": [_shape(line) for line in doomed]})
-        return OK
-    for line in doomed[:_MAX_NAMED]:
-        out.say(clean(line.text))
-    out.note(f"{several(count, 'line')} {'would be erased' if args.dry_run else 'erased'}")
-    return OK
+    document = {"operation": "forget", "dry_run": args.dry_run, "erased": count}
+    document["items"] = [_shape(line) for line in doomed]
+    note = f"{several(count, 'line')} {'would be erased' if args.dry_run else 'erased'}"
+    return out.receipt(document, "\n".join(clean(line.text) for line in doomed[:_MAX_NAMED]), note=note)
 
 
 def _edit(args: Namespace, out: Out, memory: Memory) -> int:
@@ -342,11 +334,8 @@ def _edit_page(args: Namespace, out: Out, memory: Memory) -> int:
     memory.settle()
     after = {line.id for line in memory.list()}
     added, removed = len(after - before), len(before - after)
-    if out.json:
-        out.document({"ok": True, "operation": "edit", "added": added, "removed": removed})
-    else:
-        out.note(f"{several(added, 'line')} added or changed, {removed} removed or replaced")
-    return OK
+    note = f"{several(added, 'line')} added or changed, {removed} removed or replaced"
+    return out.receipt({"operation": "edit", "added": added, "removed": removed}, note=note)
 
 
 _RUN: dict[str, Callable[[Namespace, Out, Memory], int]] = {

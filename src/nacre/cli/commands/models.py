@@ -160,6 +160,5 @@ async def pull(settings: Settings, name: str, out: Out) -> None:
         raise Failure("failed", what, hint="run it again: it resumes where it stopped")
     total = sum(totals.values())
     document = {"operation": "pull", "model": f"ollama/{name}", "bytes": total}
-    out.receipt(document, f"{clean(name)} is installed ({size(total)}).")
-    if not out.json:
-        out.note(f"use it: nacre chat -m ollama/{clean(name)}")
+    use = f"use it: nacre chat -m ollama/{clean(name)}"
+    out.receipt(document, f"{clean(name)} is installed ({size(total)}).", note=use)

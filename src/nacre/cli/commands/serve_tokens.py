@@ -100,12 +100,10 @@ def _add(tokens: Tokens, args: Namespace, out: Out) -> int:
     except InvalidArgument as error:
         raise Failure("usage", str(error)) from error
     document = {"operation": "add", "name": args.name, "role": args.role, "agent": args.agent, "token": secret}
-    out.receipt(document, secret)
-    if not out.json:
-        out.note("This token is shown once. It works at once, also with a daemon that is running.")
-        if had_one:
-            out.note(f"There was a token {args.name!r} before: this one opens the same sessions.")
-    return OK
+    note = "This token is shown once. It works at once, also with a daemon that is running."
+    if had_one:
+        note += f"\nThere was a token {args.name!r} before: this one opens the same sessions."
+    return out.receipt(document, secret, note=note)
 
 
 def _list(tokens: Tokens, out: Out) -> int:

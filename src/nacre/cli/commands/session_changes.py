@@ -234,15 +234,13 @@ def _move_folder(args: Namespace, out: Out) -> int:
             # The oldest first, so that the newest stays the newest: a change of meta counts as one of the session.
             for key, _, cwd in reversed(moved):
                 sessions.set_meta(key, cwd=cwd)
-    if out.json:
-        items = [{"key": key, "from": before, "to": after} for key, before, after in moved]
-        head = {"ok": True, "operation": "move-folder", "dry_run": args.dry_run}
-        out.document({**head, "count": len(items), "items": items})
-        return OK
-    for key, before, after in moved:
-        out.say(f"{clean(key)}: {clean(before)} → {clean(after)}")
-    out.note(f"{several(len(moved), 'session')} {'would be moved' if args.dry_run else 'moved'}")
-    _suggest_trust(old, new, out)
+    items = [{"key": key, "from": before, "to": after} for key, before, after in moved]
+    document = {"operation": "move-folder", "dry_run": args.dry_run, "count": len(items), "items": items}
+    lines = [f"{clean(key)}: {clean(before)} → {clean(after)}" for key, before, after in moved]
+    note = f"{several(len(moved), 'session')} {'would be moved' if args.dry_run else 'moved'}"
+    out.receipt(document, "\n".join(lines), note=note)
+    if not out.json:
+        _suggest_trust(old, new, out)
     return OK
 
 

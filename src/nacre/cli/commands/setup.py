@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from nacre.cli.failures import OK, Failure
+from nacre.cli.failures import Failure
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 from nacre.errors import install_command
@@ -134,11 +134,8 @@ def run(args: Namespace, out: Out) -> int:
     installed = [{"name": package.name, "version": package.version, "what": package.what} for package in missing]
     document = {"operation": "setup", "dry_run": args.dry_run, "installed": installed}
     if args.dry_run:
-        if out.json or missing:
-            lines = [f"{package.wanted} would be installed: {package.what}" for package in missing]
-            return out.receipt(document, "\n".join(lines))
-        out.note("everything is installed already")
-        return OK
+        lines = [f"{package.wanted} would be installed: {package.what}" for package in missing]
+        return out.receipt(document, "\n".join(lines), note="" if lines else "everything is installed already")
     for package in missing:
         out.note(f"installing {package.wanted} ({package.what})")
         _install(package)
@@ -146,10 +143,7 @@ def run(args: Namespace, out: Out) -> int:
     path = _verify(kit, out)
     out.note("trying it")
     _try(kit)
-    out.receipt({**document, "path": path}, kit.ready)
-    if not out.json:
-        out.note(kit.next)
-    return OK
+    return out.receipt({**document, "path": path}, kit.ready, note=kit.next)
 
 
 def _install(package: Package) -> None:

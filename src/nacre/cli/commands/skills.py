@@ -111,7 +111,6 @@ def _new(args: Namespace, out: Out) -> int:
         raise Failure("usage", "name the new skill, in one word", hint="nacre skills new release-notes")
     folder = Path(args.folder or Path(root_of(args)) / "home" / "skills")
     path = skill_file.make(folder.absolute(), args.names[0], description=args.description)
-    out.receipt({"operation": "new", "name": args.names[0], "path": str(path)}, clean(str(path)))
-    if not out.json:
-        out.note("describe in it what it does; `nacre skills check` finds mistakes")
-    return OK
+    document = {"operation": "new", "name": args.names[0], "path": str(path)}
+    note = "describe in it what it does; `nacre skills check` finds mistakes"
+    return out.receipt(document, clean(str(path)), note=note)

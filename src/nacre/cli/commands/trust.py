@@ -87,14 +87,10 @@ def _accept(folder: Path, root: Path, args: Namespace, out: Out) -> int:
     place = root if covering is None or args.directory else covering[0]
     if not args.dry_run:
         store.accept(place, digests(found))
-    if out.json:
-        document = {"ok": True, "operation": "trust", "dry_run": args.dry_run, "path": str(place)}
-        out.document({**document, "accepted": sorted(digests(found))})
-        return OK
-    out.say(f"{clean(str(place))} {'would be' if args.dry_run else 'is'} trusted, with everything below it")
-    for source in found:
-        out.say(f"  {describe(source, root)}")
-    if broad:
+    document = {"operation": "trust", "dry_run": args.dry_run, "path": str(place), "accepted": sorted(digests(found))}
+    text = f"{clean(str(place))} {'would be' if args.dry_run else 'is'} trusted, with everything below it"
+    out.receipt(document, "\n".join((text, *(f"  {describe(source, root)}" for source in found))))
+    if broad and not out.json:
         out.warn(f"note: {broad}")
     return OK
 
