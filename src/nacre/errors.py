@@ -162,7 +162,7 @@ _ABOUT_THE_MACHINE = (
 def describe_error(error: BaseException) -> str:
     """What a log may say of an error and of those that led to it: no word of a conversation.
 
-    The sentence of an error is told only if it is about the machine; that of any other may quote what somebody said,
+    The sentence of an error is given only if it is about the machine; that of any other may quote what somebody said,
     or a server that repeats it: then its type, and its summary if it has one.
     """
     told: list[str] = []

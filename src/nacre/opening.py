@@ -49,7 +49,7 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
 def holder_of(root: str, key: str) -> int:
     """The process that has the turn of a session, in a store that is not opened for that.
 
-    0 if there is none, or it cannot be told; -1 if it is unknown which.
+    0 if there is none, or it cannot be known; -1 if it is unknown which.
     """
     from nacre.storage.locks import TurnLock  # noqa: PLC0415 - for those who look for a daemon
     from nacre.storage.paths import SessionPaths  # noqa: PLC0415 - the same

@@ -149,7 +149,7 @@ class SessionIndex(Protocol):
         """A part of the list of sessions."""
 
     def forget(self, key: str) -> None:
-        """Let go of a session that was deleted."""
+        """Forget a session that was deleted."""
 
     def close(self) -> None:
         """Release everything."""
@@ -251,7 +251,7 @@ class Sessions:
             self._index().close()
         self._store.close()
 
-    # ---- beside them
+    # ---- besides them
 
     def add_messages(
         self, key: str, messages: Iterable[AnyMessage], *, expect: int | None = None, id: str | None = None
@@ -297,7 +297,7 @@ class Sessions:
         return self._read(key, get, Snapshot())
 
     def read(self, key: str, get: Callable[[View], T], *, generation: str = "") -> T | None:
-        """What a function makes of a session at one moment; None if there is none. It may be called more than once.
+        """The result of a function of a session at one moment; None if there is none. It may be called more than once.
 
         It is given the newest generation, or the one that is named.
         """
@@ -307,7 +307,7 @@ class Sessions:
         return found[-1] if found else None
 
     def read_generations(self, key: str, get: Callable[[View], T | None]) -> builtins.list[T]:
-        """What a function makes of every generation of a session, oldest first, without those of which it makes None.
+        """The results of a function of every generation of a session, oldest first, without those that are None.
 
         It may be called more than once for each.
         """
@@ -565,7 +565,7 @@ class Sessions:
         return name if self._has(name) else self._target(name) or name
 
     def add_alias(self, key: str, alias: str) -> None:
-        """Give a session another name: whoever reads or appends under it, and has no session there, means this one.
+        """Give a session another name, by which it is read and written as long as no session has it as its key.
 
         Raises SessionNotFound if there is no such session, Conflict if the name is the key of another, InvalidKey if
         it is reserved.
@@ -694,7 +694,7 @@ class Sessions:
             ]
 
     def journal(self, name: str) -> Journal:
-        """A file of lines beside the sessions, for what a long task has done; a context for one process at a time."""
+        """A file of lines next to the sessions, for what a long task has done; a context for one process at a time."""
         from nacre.storage.maintenance import Journal  # noqa: PLC0415 - the same
 
         name = check_text(name, "name")
@@ -769,7 +769,7 @@ class Sessions:
         """Set the title, the tags or the pin of an active session; what is None stays as it is.
 
         An empty title, or no tags, takes them away. Raises SessionNotFound if there is no session, Conflict if it is
-        archived: it must not begin anew for the sake of a label.
+        archived: it must not begin again for the sake of a label.
         """
         key = check_key(key)
         fields: dict[str, Any] = {}
@@ -787,8 +787,8 @@ class Sessions:
     def follow(self, key: str, after: int = 0) -> Generator[Entry, None, None]:
         """Every record after number `after`, and then new ones from any process; never ends.
 
-        A record is given only when its writer has been told that it is durable. If the session is archived
-        and begun anew, its new generation follows.
+        A record is given only once its writer knows that it is durable. If the session is archived
+        and begun again, its new generation follows.
         """
         # Not a generator itself: wrong arguments are refused here, not when the first record is asked for.
         return self._entries(self._meant(_key(key)), check_int(after, "after"))
@@ -959,7 +959,7 @@ class Sessions:
             rest = [pair for pair in pairs if pair[1] != key and pair not in there]
             if rest:
                 self._store.run(other, Transaction(alias_table.notes(rest)))
-            # Whoever wrote what is there may have been killed, or be a relaxed store that has not flushed it.
+            # The process that wrote what is there may have been killed, or be a relaxed store that has not flushed it.
             self._store.run(other, Transaction(operations=(), creates=False))
             self.save(other)
             self._store.delete(table)
@@ -980,7 +980,7 @@ class _Within(Sessions):
             self._whole.delete(key)
 
     def close(self) -> None:
-        """Do nothing: whoever has all of them closes the store."""
+        """Do nothing: the owner of all sessions closes the store."""
 
 
 class _NarrowIndex:
@@ -995,7 +995,7 @@ class _NarrowIndex:
         return [] if within is None else self._whole.search(query, prefix=within, **rest)
 
     def make_vectors(self, most: int) -> int:  # noqa: ARG002 - as in SessionIndex
-        """Do nothing: how many messages others have is not to be told, and whoever has all makes them."""
+        """Do nothing: how many messages others have is not shown here, and the owner of all sessions makes them."""
         return 0
 
     def page(self, wanted: Wanted) -> Page:

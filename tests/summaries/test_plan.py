@@ -211,7 +211,7 @@ def test_of_too_much_only_the_oldest_turns_are_covered() -> None:
 
 
 def test_a_quarter_is_for_keepsakes_and_an_eighth_for_prose() -> None:
-    assert (Limits().keepsakes, Limits().prose) == (8000, 4000)
+    assert (Limits().kept_texts, Limits().prose) == (8000, 4000)
 
 
 @pytest.mark.parametrize(

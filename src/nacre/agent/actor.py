@@ -51,7 +51,7 @@ class KernelSessions(Protocol):
         """The session at this moment: its last messages, summary and meta."""
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
-        """What a function makes of the records of a session; None if there is none."""
+        """The result of a function of the records of a session; None if there is none."""
 
     def hold(self, key: str) -> TurnLock:
         """The lock for a turn of a session."""

@@ -35,7 +35,7 @@ _CHUNK_BYTES = 400
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[channels.irc]`: where the server is, who the bot is there, and how people are told apart."""
+    """`[channels.irc]`: where the server is, who the bot is there, and how people are recognised."""
 
     host: str
     port: Annotated[int, Meta(ge=0, le=65535)] = 0

@@ -122,6 +122,6 @@ def recall_rows(store: str) -> list[str]:
 
 
 def _rows_path(store: str) -> str:
-    """One file per store, so that a list of another does not take the rows away; two may share a file, seldom."""
+    """One file per store, so that a list of another does not take the rows away; two rarely share a file."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(cache, "nacre", f"rows-{crc32(os.fsencode(store)):08x}")

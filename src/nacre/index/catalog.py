@@ -217,7 +217,7 @@ class Seen(NamedTuple):
     state: str = ""
     meta: str = "{}"
     counts: bool = False
-    behind: bool = False
+    has_more: bool = False
     tags: tuple[str, ...] = ()
 
 
@@ -409,7 +409,7 @@ def _seen(path: str, place: SessionPaths, found: Reading, file: os.stat_result) 
         meta=_encode(it.meta).decode() if it.meta else "{}",
         tags=it.tags,
         counts=True,
-        behind=True,
+        has_more=True,
     )
 
 

@@ -31,7 +31,7 @@ _SHORT_TIMEOUT = 50
 # `vector` has a row for each piece of a message; `waiting` has the messages without any, once vectors are wanted.
 # `tally` has how many rows these two have: to count them takes the longer the more there are.
 # `shared` is the origin of what a fork shares; -1 for a message that was stored again later in the same log.
-# `behind` is 1 while a log may have messages that cannot be searched yet.
+# `has_more` is 1 while a log may have messages that cannot be searched yet.
 _SCHEMA = f"""
 CREATE TABLE log (
     id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, name TEXT NOT NULL, archived INTEGER NOT NULL,
@@ -39,10 +39,10 @@ CREATE TABLE log (
     key TEXT NOT NULL, internal INTEGER NOT NULL, uid TEXT NOT NULL, title TEXT NOT NULL, live INTEGER NOT NULL,
     created TEXT NOT NULL, updated TEXT NOT NULL, cold INTEGER NOT NULL, bytes INTEGER NOT NULL, kind TEXT NOT NULL,
     pinned INTEGER NOT NULL, cwd TEXT NOT NULL, role TEXT NOT NULL, model TEXT NOT NULL, last TEXT NOT NULL,
-    state TEXT NOT NULL, meta TEXT NOT NULL, counts INTEGER NOT NULL, behind INTEGER NOT NULL);
+    state TEXT NOT NULL, meta TEXT NOT NULL, counts INTEGER NOT NULL, has_more INTEGER NOT NULL);
 CREATE INDEX log_name ON log (name);
 CREATE INDEX log_uid ON log (uid);
-CREATE INDEX log_behind ON log (mtime) WHERE behind;
+CREATE INDEX log_has_more ON log (mtime) WHERE has_more;
 CREATE INDEX log_pinned ON log (pinned) WHERE pinned;
 CREATE INDEX log_cwd ON log (cwd) WHERE cwd != '';
 CREATE INDEX log_key ON log (key);

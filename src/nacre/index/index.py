@@ -134,7 +134,7 @@ class Index:
             self._database.try_run(lambda connection: self._catch_up.forget(connection, key))
 
     def close(self) -> None:
-        """Let go of the database; twice is harmless."""
+        """Close the database; twice is harmless."""
         with self._lock:
             self._database.close()
 

@@ -191,7 +191,7 @@ def _scores(connection: Connection, query: Query) -> dict[int, float]:
 def _surroundings(connection: Connection, query: Query, messages: Iterable[int]) -> dict[int, float]:
     """How much of what is asked for is said around each message: a hit in a talk about it is worth more.
 
-    What is around is the part of the session, of at most so many records, that the message is in. Each word counts by
+    What is around is the part of the session, of a few records, that the message is in. Each word counts by
     how rare it is, and by how many messages of the part have it, each one less than the one before.
     """
     total = _total(connection, query)

@@ -96,7 +96,7 @@ def body_of(message: Message) -> str:
 def words_of(body: str) -> str:
     """Return a body as the word table gets it.
 
-    It is without accents and without the scripts that have no words to tell apart. Behind it come other spellings of
+    It is without accents and without the scripts that have no words to tell apart. After it come other spellings of
     its words: the parts of `camelCase`, `email` for `e-mail`, `1234` for `1,234`, `Mueller` for `Müller`.
     """
     text = body if body.isascii() else _RUN.sub(_GAP, unicodedata.normalize("NFC", body))

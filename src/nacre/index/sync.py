@@ -329,14 +329,14 @@ class _Pass:
         self.met_another = False
 
     def run(self) -> None:
-        behind = self._connection.execute(
-            "SELECT id, path FROM log INDEXED BY log_behind WHERE behind AND counts ORDER BY mtime"
+        logs = self._connection.execute(
+            "SELECT id, path FROM log INDEXED BY log_has_more WHERE has_more AND counts ORDER BY mtime"
         ).fetchall()
-        if not behind:
+        if not logs:
             return
         begin(self._connection)
         try:
-            for log, path in behind:
+            for log, path in logs:
                 self._read(log, path)
             self._chunk.write()
             self._connection.execute("COMMIT")
@@ -366,13 +366,13 @@ class _Pass:
             intake.start_over()
         for found in intake.messages():
             self._chunk.add(log, found)
-            if self._chunk.is_full and not self._goes_on_behind(log, intake.progress()):
+            if self._chunk.is_full and not self._goes_on(log, intake.progress()):
                 return
         save_progress(self._connection, log, intake.progress())
         # What is written from now on is marked, or found otherwise; what a writer was at is read again.
-        self._connection.execute("UPDATE log SET behind = ? WHERE id = ?", (not intake.is_settled, log))
+        self._connection.execute("UPDATE log SET has_more = ? WHERE id = ?", (not intake.is_settled, log))
 
-    def _goes_on_behind(self, log: int, progress: Progress) -> bool:
+    def _goes_on(self, log: int, progress: Progress) -> bool:
         """Let others at the index for a moment; False if one of them has taken this log further."""
         self._chunk.write()
         save_progress(self._connection, log, progress)

@@ -95,7 +95,7 @@ def _is_as_known(root: str, rows: _Rows) -> bool:
 
 
 FILE = "index.sqlite"
-VERSION = 13
+VERSION = 14
 
 
 def folder_of(root: str, cache: str | None) -> str:

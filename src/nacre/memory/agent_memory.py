@@ -165,7 +165,7 @@ class Memory:
         return [turn for turn in found if turn.id not in state.turns and utc_text(turn.at) >= begun]
 
     async def _ask_model(self, turn: Turn) -> Extraction | None:
-        """What a model makes of a turn; None if it cannot be asked now, and should be later."""
+        """What a model says of a turn; None if it cannot be asked now, and should be later."""
         if self._provider is None:
             return Extraction()
         self._update_index()
@@ -203,7 +203,7 @@ class Memory:
     # ---- recalling
 
     def recall(self, text: str, *, tokens: int, shown: Iterable[str] = (), limit: int = MAX_RECALLED) -> str:
-        """What is remembered that a text is about, in at most so many tokens and lines; "" if that is nothing.
+        """What is remembered that a text is about, within a limit of tokens and lines; "" if that is nothing.
 
         Asks no model and writes nothing. What is in `shown`, texts that were recalled before, is not repeated;
         what is always to be done comes last, with a third of the lines at most if there are others.

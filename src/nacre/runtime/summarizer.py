@@ -302,7 +302,7 @@ class Compactor:
         for piece in pieces(shorten(describe(said), tokens=reach), tokens=work.room):
             record = await _extend(work, record, piece)
         # Inside a turn the words that are being answered come first; they and what else is kept share the room.
-        most = work.limits.keepsakes
+        most = work.limits.kept_texts
         request = cut_middle(chosen.request, most * 3 // 4)
         kept = gather(kept, said, tokens=min(most - count(request), most // 3) if request else most)
         text = join_request(join_kept(record, kept), request)

@@ -84,7 +84,7 @@ def _remove_folder(folder: str) -> None:
 def make_cgroup(max_processes: int) -> str | None:
     """A new control group, which bounds root's processes as RLIMIT_NPROC does not.
 
-    None where none is needed, or none can be had.
+    None where none is needed, or none is available.
     """
     if os.geteuid() != 0:
         return None
@@ -188,7 +188,7 @@ async def follow(tree: Tree, *, timeout: float, max_bytes: int) -> Finished:  # 
 
 
 def _read_rest(descriptor: int) -> bytes:
-    """What the dead have left in the pipe, up to a limit: a survivor could fill it for ever."""
+    """What the dead have left in the pipe, up to a limit: a survivor could fill it forever."""
     found = bytearray()
     with suppress(BlockingIOError):
         while len(found) < _MAX_LEFT_IN_PIPE and (piece := os.read(descriptor, _CHUNK)):

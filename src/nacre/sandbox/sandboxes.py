@@ -65,7 +65,7 @@ async def find(  # noqa: PLR0913 - each is a choice of its own, by name
     stays hidden; a hidden file only until someone puts another in its place, so hide folders. `frozen` paths in the
     workspace that exist when a command begins can be read and not written; so can `readable` paths anywhere, and the
     folders of `skills`, those in something hidden too, and of programs in `system`. With `aside`, files that tell
-    agents or git what to do are protected (see `protected_files`), and what a command makes of them is moved there.
+    agents or git what to do are protected (see `protected_files`), and what a command changes in them is moved there.
     """
 
     def guard(sandbox: Sandbox) -> Sandbox:

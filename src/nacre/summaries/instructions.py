@@ -31,8 +31,8 @@ _TASK = re.compile(
     r"|leave|skip|ignore|include|limit|translate|keep|stop|say|start|end|begin|add|commit|test|let|refer|follow)\b",
     re.IGNORECASE,
 )
-# Wishes that are recognised wherever they stand.
-_WISH = re.compile(
+# Requests that are recognised in any place of a sentence.
+_REQUEST = re.compile(
     r"\bfrom (?:now|here|today|this point)\b(?: on)?|\bgoing forward\b|\bin (?:the )?future,|\buntil further notice\b"
     rf"|\byou (?:must|may|should|shall|can)(?:\s*{_NOT})\b|\byou (?:must|should|have to|need to)\b"
     rf"|\byou are (?:not )?(?:allowed|supposed) to\b|\b(?:must|should|may|shall)\s*{_NOT}\b|\b(?:must|should) always\b"
@@ -117,7 +117,7 @@ def weigh(sentence: str) -> int:
         return 3
     is_work, is_standing = bool(_WORK.search(sentence)), bool(_STANDING.search(sentence))
     is_order = _ORDER.search(sentence) or (is_standing and _TASK.search(sentence))
-    if not _WISH.search(sentence) and (not is_order or _ABOUT_OTHERS.search(sentence)):
+    if not _REQUEST.search(sentence) and (not is_order or _ABOUT_OTHERS.search(sentence)):
         return 0
     is_talk, is_loud = bool(_TALK.search(sentence)), sentence.rstrip().endswith("!")
     weight = 1 + 2 * is_work + 2 * is_standing - is_loud - 2 * is_talk

@@ -167,7 +167,7 @@ _OPENING = {'"': '"', "“": "”", "„": "“", "«": "»", "「": "」", "『
 
 
 def complaint(summary: str, *, tokens: int, said: str = "") -> str:
-    """What is wrong with a summary that a model made of `said`, of at most so many tokens; "" if nothing is."""
+    """What is wrong with a summary that a model made of `said`, within a limit of tokens; "" if nothing is."""
     size = count(summary)
     if size < _SHORTEST or not any(map(str.isalpha, summary)):
         return f"it is almost empty: {summary!r:.80}"

@@ -35,7 +35,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     messages: int = 50
 
     @property
-    def keepsakes(self) -> int:
+    def kept_texts(self) -> int:
         """The tokens for what a summary carries word for word."""
         return self.tokens // 4
 
@@ -207,7 +207,7 @@ def _oldest_that_fits(messages: Sequence[Message], places: Sequence[int], limits
 
 
 def _newest_within(messages: Sequence[Message], places: Sequence[int], tokens: int, estimate: Estimate) -> int:
-    """The newest place before which there are at most so many tokens; the oldest if there is no such."""
+    """The newest place before which there are no more tokens than given; the oldest if there is no such."""
     chosen, start = places[0], 0
     for at in places:
         tokens -= _cost(messages[start:at], estimate)

@@ -32,7 +32,7 @@ _SHORTEST_END = 200
 
 
 def instructions(words: int) -> str:
-    """What a model is given that is to write a summary of at most so many words."""
+    """What a model is given that is to write a summary within a limit of words."""
     return SYSTEM.format(words=words)
 
 
@@ -61,7 +61,7 @@ def describe(messages: Iterable[Message]) -> list[str]:
 
 
 def pieces(texts: Iterable[str], *, tokens: int) -> list[str]:
-    """Texts put together into pieces of at most so many tokens; a longer one is parted, nothing is left out."""
+    """Texts put together into pieces within a limit of tokens; a longer one is parted, nothing is left out."""
     found: list[str] = []
     size = 0
     for text in texts:
@@ -109,7 +109,7 @@ def _name(name: str | None) -> str:
 
 
 def _parts(text: str, tokens: int) -> Iterator[str]:
-    """A text in parts of at most so many tokens, parted where a line or a word ends if there is one.
+    """A text in parts within a limit of tokens, parted where a line or a word ends if there is one.
 
     A part that goes on in the middle of a message is indented as its lines are.
     """

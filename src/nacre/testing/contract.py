@@ -201,7 +201,7 @@ def last_gives_the_newest_messages(open_store: Open) -> None:
         _same(_live(sessions), ["a", "b", "c", "d"])
 
 
-def last_never_reaches_behind_a_truncation(open_store: Open) -> None:
+def last_never_reaches_past_a_truncation(open_store: Open) -> None:
     """Asking for more than is live gives what is live."""
     with open_store() as sessions:
         _add(sessions, "abcd")
@@ -288,7 +288,7 @@ def submit_is_add_messages_without_waiting(open_store: Open) -> None:
 
 
 def expect_zero_means_a_new_session(open_store: Open) -> None:
-    """Whoever expects nothing may begin the history, once."""
+    """A caller that expects nothing may begin the history, once."""
     with open_store() as sessions:
         sessions.add_messages("k", [_user("a")], expect=0)
         with _raises(Conflict):
@@ -297,7 +297,7 @@ def expect_zero_means_a_new_session(open_store: Open) -> None:
 
 
 def a_stale_expect_is_a_conflict(open_store: Open) -> None:
-    """A writer that has not seen the newest message is told so, and nothing is stored."""
+    """A writer that has not seen the newest message gets an error, and nothing is stored."""
     with open_store() as sessions:
         first = sessions.add_messages("k", [_user("a")])
         second = sessions.add_messages("k", [_user("b")], expect=first)
@@ -632,7 +632,7 @@ def a_snapshot_is_all_of_one_moment(open_store: Open) -> None:
 
 
 def a_large_payload_comes_back_whole(open_store: Open) -> None:
-    """However long a text is and wherever it stands, it is read as it was written, by every way to read it."""
+    """However long a text is, and in any field, it is read as it was written, by every way to read it."""
     large, other = "ä" * 70_000, "b" * 70_000
     message = Message(role="user", content=[{"type": "text", "text": large}, "small"], extra={"a/b": {"~": [other]}})
     with open_store() as sessions:
@@ -648,7 +648,7 @@ def a_large_payload_comes_back_whole(open_store: Open) -> None:
 
 
 def a_retry_with_a_large_payload_is_known(open_store: Open) -> None:
-    """What an id was used for is told by all of its content."""
+    """What an id was used for is known by all of its content."""
     with open_store() as sessions:
         first = sessions.add_messages("k", [_user("a" * 70_000)], id="one")
         _same(sessions.add_messages("k", [_user("a" * 70_000)], id="one"), first)
@@ -843,7 +843,7 @@ def labels_are_set_and_removed_one_by_one(open_store: Open) -> None:
 
 
 def labels_begin_no_session(open_store: Open) -> None:
-    """An unknown key is not found; an archived session is not begun anew."""
+    """An unknown key is not found; an archived session is not begun again."""
     with open_store() as sessions:
         with _raises(SessionNotFound):
             sessions.set_labels("k", pinned=True)
@@ -855,7 +855,7 @@ def labels_begin_no_session(open_store: Open) -> None:
 
 
 def a_key_has_a_status(open_store: Open) -> None:
-    """It is told without reading the session."""
+    """It is known without reading the session."""
     with open_store() as sessions:
         _add(sessions, "a")
         _add(sessions, "a", key="old")
@@ -912,7 +912,7 @@ def own_records_come_back_by_kind(open_store: Open) -> None:
 
 
 def usage_and_tool_records_may_be_appended(open_store: Open) -> None:
-    """The two kinds that an agent loop writes beside messages are open to callers."""
+    """The two kinds that an agent loop writes besides messages are open to callers."""
     with open_store() as sessions:
         sessions.append("k", "use", {"tokens": 12})
         sessions.append("k", "tool", {"call": "c1"})
@@ -1231,7 +1231,7 @@ def an_unarchived_session_goes_on(open_store: Open) -> None:
         _same([(info.key, info.archived) for info in sessions.list()], [("k", False)])
 
 
-def unarchiving_beside_an_active_session_is_a_conflict(open_store: Open) -> None:
+def unarchiving_next_to_an_active_session_is_a_conflict(open_store: Open) -> None:
     """Neither generation is touched."""
     with open_store() as sessions:
         _add(sessions, "a")
@@ -1287,7 +1287,7 @@ def an_id_is_known_after_archiving(open_store: Open) -> None:
         _same(_ever(sessions), ["once"])
 
 
-def a_fork_goes_on_behind_its_own_header(open_store: Open) -> None:
+def a_fork_goes_on_after_its_own_header(open_store: Open) -> None:
     """Its header has the next number, and is its last record until something is said."""
     with open_store() as sessions:
         numbers = _add(sessions, "abc")
@@ -1323,7 +1323,7 @@ def deleting_an_unknown_key_is_no_error(open_store: Open) -> None:
         _holds(not sessions.exists("k"))
 
 
-def a_deleted_key_begins_anew(open_store: Open) -> None:
+def a_deleted_key_begins_again(open_store: Open) -> None:
     """A later write makes a new session that knows nothing of the old one."""
     with open_store() as sessions:
         number = sessions.add_messages("k", [_user("a"), _user("b")], id="once")
@@ -1444,7 +1444,7 @@ def a_sound_store_verifies(open_store: Open) -> None:
 
 
 def closing_twice_is_harmless(open_store: Open) -> None:
-    """Whoever is last to close need not know it."""
+    """The last to close need not know it."""
     sessions = open_store()
     sessions.add_message("k", "user", "a")
     sessions.close()
@@ -1524,7 +1524,7 @@ def expect_and_id_hold_after_reopening(open_store: Open) -> None:
 
 
 def a_large_retry_is_known_after_reopening(open_store: Open) -> None:
-    """The content under an id is told by what was stored, large payloads too."""
+    """The content under an id is compared with what was stored, large payloads too."""
     with open_store() as sessions:
         number = sessions.add_messages("k", [_user("a" * 70_000), _user("b")], id="once")
     with open_store() as sessions:
@@ -1591,7 +1591,7 @@ def archiving_and_deleting_are_seen_across_openings(open_store: Open) -> None:
 
 
 def a_session_deleted_elsewhere_does_not_come_back(open_store: Open) -> None:
-    """Whoever still had it open may be told so once; then the key begins anew."""
+    """A process that still had it open may get an error once; then the key begins again."""
     with open_store() as one, open_store() as two:
         one.add_message("k", "user", "a")
         two.delete("k")
@@ -1702,7 +1702,7 @@ STORE_CONTRACT: tuple[Check, ...] = (
     a_large_message_survives,
     a_given_time_is_kept,
     last_gives_the_newest_messages,
-    last_never_reaches_behind_a_truncation,
+    last_never_reaches_past_a_truncation,
     what_callers_change_afterwards_is_not_stored,
     numbers_increase_and_are_the_transcripts,
     numbers_are_never_reused,
@@ -1782,13 +1782,13 @@ STORE_CONTRACT: tuple[Check, ...] = (
     archiving_again_never_overwrites,
     an_unarchived_session_goes_on,
     an_id_is_known_after_archiving,
-    a_fork_goes_on_behind_its_own_header,
-    unarchiving_beside_an_active_session_is_a_conflict,
+    a_fork_goes_on_after_its_own_header,
+    unarchiving_next_to_an_active_session_is_a_conflict,
     archiving_an_unknown_key_is_not_found,
     delete_erases_every_generation,
     delete_erases_an_archived_session,
     deleting_an_unknown_key_is_no_error,
-    a_deleted_key_begins_anew,
+    a_deleted_key_begins_again,
     keys_that_look_alike_are_apart,
     any_key_of_unicode_will_do,
     an_invalid_key_is_refused,

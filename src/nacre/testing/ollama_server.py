@@ -33,7 +33,7 @@ def line(value: Mapping[str, Any]) -> bytes:
 
 
 def said(content: str = "", *, model: str = "test", **more: Any) -> bytes:
-    """A piece of the answer; `thinking` and `tool_calls` come beside the content."""
+    """A piece of the answer; `thinking` and `tool_calls` come besides the content."""
     message = {"role": "assistant", "content": content, **more}
     return line({"model": model, "created_at": "2026-11-15T18:00:00Z", "message": message, "done": False})
 

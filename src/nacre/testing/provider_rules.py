@@ -28,8 +28,8 @@ class BrokenRule(AssertionError):
 def openai(body: Mapping[str, Any]) -> None:
     """Check a request to `/v1/chat/completions`.
 
-    Beyond OpenAI's own rules: a system message only at the beginning, and a user's first behind it,
-    as the templates of many models behind compatible servers demand.
+    Beyond OpenAI's own rules: a system message only at the beginning, and a user's first after it,
+    as the templates of many models on compatible servers demand.
     """
     _json(body)
     _fields(body, "body", needed="model messages", allowed=_OPENAI_OPTIONS)
@@ -61,7 +61,7 @@ def anthropic(body: Mapping[str, Any]) -> None:
 
 
 def ollama(body: Mapping[str, Any]) -> None:
-    """Check a request to `/api/chat`; calls are answered directly behind them, in order, by name."""
+    """Check a request to `/api/chat`; calls are answered directly after them, in order, by name."""
     _json(body)
     _fields(body, "body", needed="model messages", allowed=_OLLAMA_OPTIONS)
     _text(body["model"], "model")
@@ -225,7 +225,7 @@ def _anthropic_message(message: Any, where: str, *, is_first: bool) -> None:
 
 
 def _in_order(kinds: Sequence[str], where: str) -> None:
-    """Results before all else, thoughts before all else, calls behind all else."""
+    """Results before all else, thoughts before all else, calls after all else."""
     for first in ("tool_result", "thinking"):
         count = kinds.count(first)
         _demand(all(kind == first for kind in kinds[:count]), where, f"{first} blocks come first")
@@ -361,7 +361,7 @@ def _ollama_result(result: Mapping[str, Any]) -> str:
 
 
 def _answered(messages: Sequence[Mapping[str, Any]], call_id: _Name, result_id: _Name) -> None:
-    """Every call has one result, directly behind it and in order, and every result its call."""
+    """Every call has one result, directly after it and in order, and every result its call."""
     waiting: list[str] = []
     seen: list[str] = []
     for at, message in enumerate(messages):

@@ -30,7 +30,7 @@ _SHELLS = ("/bin/bash", "/usr/bin/bash")
 
 def shell_tool(sandbox: Sandbox) -> Function:
     """The tool that runs commands in the workspace, by the sandbox."""
-    # Models write bash; what is not there cannot be had inside the sandbox either.
+    # Models write bash; what is not there is not available inside the sandbox either.
     program = next((path for path in _SHELLS if Path(path).exists()), "/bin/sh")
 
     async def shell(command: str, scene: Scene, timeout: int = 120) -> Output:  # noqa: ASYNC109 - a limit on the command
@@ -243,7 +243,7 @@ class Searchable(Protocol):
         """The messages that a query finds, best first; with `only`, those of one session."""
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
-        """What a function makes of the records of a session; None if there is none."""
+        """The result of a function of the records of a session; None if there is none."""
 
     def transcript(self, key: str) -> Sequence[Stored]:
         """Every message of a session, those of its archived generations too."""

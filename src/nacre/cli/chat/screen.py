@@ -54,7 +54,7 @@ class Screen:
         return Turn(self._out.sheet)
 
     def question(self, approval: Approval, limit: int) -> list[str]:
-        """A call that somebody has to allow, in at most so many lines."""
+        """A call that somebody has to allow, within a limit of lines."""
         return question(approval, self._out.sheet(), limit=limit)
 
     def change(self, change: Change) -> list[str]:

@@ -115,7 +115,7 @@ def _read_prompt(args: Namespace) -> tuple[str | None, str]:
 
 
 def _is_pipe_or_file() -> bool:
-    """Tell whether stdin is a pipe or a file; what a service starts us with may stay open for ever."""
+    """Tell whether stdin is a pipe or a file; what a service starts us with may stay open forever."""
     try:
         kind = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError):

@@ -123,7 +123,7 @@ class LoginNeeded(ToolError):
 
 
 class Deadline:
-    """How long an answer is waited for: `seconds`, again after each sign of progress, but not for ever."""
+    """How long an answer is waited for: `seconds`, again after each sign of progress, but not forever."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -25,7 +25,7 @@ _TAGS = frozenset(
 )
 _WHOLE_PAGE = frozenset({"html", "body"})
 _ANIMATED = ("opacity", "transform", "scale", "translate")
-# One that is not ended goes to the end of the page: to look for its end again from the next would take for ever.
+# One that is not ended goes to the end of the page: to look for its end again from the next would take forever.
 _STYLE_SHEET = re.compile(r"<style\b([^>]*)(?:>|\Z)(.*?)(?:</style\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 _FOR_PAPER = re.compile(r"\bmedia\s*=\s*[\"']?\s*print\b", re.IGNORECASE)
 _ALWAYS = re.compile(r"@layer\b|@media\s+(?:only\s+)?(?:all|screen)\s*\Z")
