@@ -38,7 +38,7 @@ from nacre.memory.agent_memory import HEADING
 from nacre.messages import Message, ToolCall
 from nacre.providers import anthropic, openai
 from nacre.runtime import App
-from nacre.runtime.agent_parts import Furniture
+from nacre.runtime.agent_parts import AgentParts
 from nacre.skills import Catalogue
 from nacre.testing import provider_rules
 from nacre.tools.builtin import search_tool
@@ -223,7 +223,7 @@ async def play(turns: Iterable[Turn], *, window: int, messages: int, facts: Sequ
         tools: list[Tool] = [*reading_tools(files), *writing_tools(files, lambda *_: None), search_tool(sessions)]
         tools.append(Bash(model))
         by_name = {tool.spec.name: tool for tool in tools}
-        app.furniture = Furniture(by_name, Catalogue(()), _SYSTEM, [])
+        app.parts = AgentParts(by_name, Catalogue(()), _SYSTEM, [])
         if facts:
             app.memory = Memory(sessions, room / "home", embedding=lambda: None)
             for fact in facts:

@@ -79,8 +79,8 @@ def test_what_one_remembers_the_other_does_not(home: Path, wires: dict[str, Wire
 def test_each_has_its_persona_its_tools_and_its_workspace(home: Path, wires: dict[str, Wire]) -> None:
     async def act(house: House) -> None:
         main, clerk = house.agents.apps["main"], house.agents.apps["clerk"]
-        assert clerk.furniture.system.startswith("You are Clara.")
-        assert main.furniture.system.startswith("You are nacre")
+        assert clerk.parts.system.startswith("You are Clara.")
+        assert main.parts.system.startswith("You are nacre")
         assert (list(clerk.tools), "write_file" in main.tools) == (["read_file"], True)
         assert any("not a tool of this agent" in note and "'telepathy'" in note for note in clerk.notes)
 

@@ -17,7 +17,7 @@ from nacre.errors import ToolError
 from nacre.messages import ToolCall
 from nacre.providers.scripted import Call, Scripted, Step
 from nacre.runtime import App, Options, run_agent
-from nacre.runtime.agent_parts import Furniture
+from nacre.runtime.agent_parts import AgentParts
 from nacre.skills import Catalogue
 from nacre.testing.ollama_server import Answer, OllamaServer, called, done, said, serving
 from tests.packages import only_installed
@@ -103,7 +103,7 @@ def test_no_persona_skill_tool_or_memory_can_be_planted_in_the_workspace(home: P
 
     async def act(app: App) -> None:
         await used(app, "shell", command=planting)
-        assert app.furniture.system.startswith("You are nacre")
+        assert app.parts.system.startswith("You are nacre")
         assert app.memory is not None
         app.memory.settle()
         assert (app.memory.list(), app.notes) == ([], [])
@@ -198,13 +198,11 @@ def test_persona_and_project_make_the_system_prompt(home: Path) -> None:
 
     async def act(app: App) -> None:
         where = f"You work in the folder {project}; paths are relative to it."
-        assert app.furniture.system.startswith(
-            f"You are Perla.\n\n{where}\n\nThe project says in AGENTS.md:\n\nUse tabs."
-        )
+        assert app.parts.system.startswith(f"You are Perla.\n\n{where}\n\nThe project says in AGENTS.md:\n\nUse tabs.")
         # A guest is told who the agent is, and nothing of what the owner's files say.
         assert app.agent_for("api:bob:x::").system().startswith("You are Perla.\n\nSkills are")
         assert "Use tabs." not in app.agent_for("api:bob:x::").system()
-        assert app.agent_for("k").system() == app.furniture.system
+        assert app.agent_for("k").system() == app.parts.system
 
     play([], act, folder=project, is_trusted=True)
 
@@ -331,7 +329,7 @@ class Look:
 
 def scripted(sessions: nacre.Sessions, *steps: Step) -> App:
     app = App(Settings({}, {}), sessions, Scripted(steps))
-    app.furniture = Furniture({"look": Look()}, Catalogue(()), "", [])
+    app.parts = AgentParts({"look": Look()}, Catalogue(()), "", [])
     return app
 
 

@@ -22,7 +22,7 @@ from nacre.memory import Memory
 from nacre.messages import Message, ToolCall
 from nacre.providers import anthropic, openai
 from nacre.runtime import App
-from nacre.runtime.agent_parts import Furniture
+from nacre.runtime.agent_parts import AgentParts
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue
 from nacre.testing import provider_rules
@@ -88,7 +88,7 @@ def talk(
 
     async def run() -> None:
         app = App(Settings({"agent": {"max_steps": 1000, **own}}, {}), sessions, model)
-        app.furniture = Furniture({"read": Read()}, Catalogue(()), "Be brief and exact.", [])
+        app.parts = AgentParts({"read": Read()}, Catalogue(()), "Be brief and exact.", [])
         app.memory = memory
         app.after = [app.compactor.post]
         async with app.compactor, app.kernel:
@@ -107,7 +107,7 @@ def talk(
 def resume(model: Worker, sessions: Sessions) -> None:
     async def run() -> None:
         app = App(Settings({}, {}), sessions, model)
-        app.furniture = Furniture({"read": Read()}, Catalogue(()), "Be brief and exact.", [])
+        app.parts = AgentParts({"read": Read()}, Catalogue(()), "Be brief and exact.", [])
         async with app.kernel:
             await app.kernel.resume(KEY)
 

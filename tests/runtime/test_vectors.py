@@ -7,7 +7,7 @@ import logging
 import anyio
 import pytest
 
-from nacre.runtime.vectors import VectorMaker
+from nacre.runtime.assembly import VectorMaker
 
 
 class Made:

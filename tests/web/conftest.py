@@ -22,7 +22,7 @@ from nacre.messages import Message
 from nacre.providers.scripted import Scripted, Step
 from nacre.runtime import App
 from nacre.runtime.access_tokens import Tokens
-from nacre.runtime.agent_parts import Furniture
+from nacre.runtime.agent_parts import AgentParts
 from nacre.runtime.gateway.access import Guests
 from nacre.skills import Catalogue
 from nacre.web.gate import DEFAULT, Limits
@@ -148,7 +148,7 @@ def agent(
 ) -> App:
     """An agent with its parts given."""
     app = App(Settings(settings or {}, {}), nacre.open(root), provider)
-    app.furniture = Furniture(dict(tools or {}), Catalogue(()), system, [], for_guests or {})
+    app.parts = AgentParts(dict(tools or {}), Catalogue(()), system, [], for_guests or {})
     app.is_guest = Guests(app.settings, app.sessions.aliases, is_owners=tokens_of(app).is_owners)
     return app
 

@@ -35,7 +35,7 @@ _PERSONA_FILE = "PERSONA.md"
 _FOR_GUESTS = ("search_sessions", "use_skill", "web_fetch")
 
 
-class Furniture(NamedTuple):
+class AgentParts(NamedTuple):
     """The tools by name, the skills, the system prompt, notices about them, and what guests have."""
 
     tools: dict[str, Tool]
@@ -49,8 +49,8 @@ class Furniture(NamedTuple):
     guest_system: str = ""
 
 
-class Makings(NamedTuple):
-    """What the furniture is made of.
+class AgentSetup(NamedTuple):
+    """What the parts are made of.
 
     `root` is where all stores are, `home` the agent's own folder, `tokens` that of its logins, `folder` where a
     conversation works (for the daemon its workspace, where `is_daemon` is set). `memory` is None where none is kept.
@@ -69,16 +69,16 @@ class Makings(NamedTuple):
     keep: Keep = lambda *_: None
 
 
-async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
+async def make_parts(setup: AgentSetup, servers: Servers | None) -> AgentParts:
     """Find and make all of it; in a folder that is not trusted only what reads."""
-    settings, is_open = makings.settings, makings.folder.is_trusted or makings.is_daemon
-    skills, places, notes = _find_skills(makings)
+    settings, is_open = setup.settings, setup.folder.is_trusted or setup.is_daemon
+    skills, places, notes = _find_skills(setup)
     # No tool sees the stores of all agents, their index, the configuration, or what the user trusts.
-    index = folder_of(makings.root, None)
-    private = (Path(makings.root), Path(path()).parent, Path(index).parent, Path(state_folder()))
+    index = folder_of(setup.root, None)
+    private = (Path(setup.root), Path(path()).parent, Path(index).parent, Path(state_folder()))
     hidden = [str(place.resolve()) for place in private]
-    files = Workspace(makings.folder.path, hidden=hidden)
-    tools = await _make_tools(makings, skills, files, hidden=hidden, places=places, notes=notes)
+    files = Workspace(setup.folder.path, hidden=hidden)
+    tools = await _make_tools(setup, skills, files, hidden=hidden, places=places, notes=notes)
     own = {tool.spec.name for tool in tools} if is_open else set()
     offers: dict[str, Offer] = {}
     theirs: dict[str, Tool] = {}
@@ -89,7 +89,7 @@ async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
             if tool.spec.name not in own:
                 theirs.setdefault(tool.spec.name, tool)  # of two servers' tools with one name, the first
         tools += theirs.values()
-        users, broken = load_tools(makings.home / "tools", taken=[tool.spec.name for tool in tools])
+        users, broken = load_tools(setup.home / "tools", taken=[tool.spec.name for tool in tools])
         notes += [f"{where}: {reason}" for where, reason in broken]
         tools += users
     by_name = {tool.spec.name: tool for tool in tools}
@@ -106,11 +106,11 @@ async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
         servers.follow(offers, allowed, prompts, accepts=lambda name: name not in fixed and (not only or name in only))
     # Guests use nothing of the owner's files, memory and private hosts, and do not learn what files of theirs say.
     for_guests = {**allowed, "web_fetch": web_tool()}
-    persona = settings.text("agent.persona") or _read_text(makings.home / _PERSONA_FILE) or _PERSONA
-    return Furniture(
+    persona = settings.text("agent.persona") or _read_text(setup.home / _PERSONA_FILE) or _PERSONA
+    return AgentParts(
         tools=allowed,
         skills=skills,
-        system=_system_prompt(makings, persona, skills),
+        system=_system_prompt(setup, persona, skills),
         notes=notes,
         for_guests={name: for_guests[name] for name in _FOR_GUESTS if name in allowed},
         files=files,
@@ -121,27 +121,27 @@ async def furnish(makings: Makings, servers: Servers | None) -> Furniture:
 
 
 async def _make_tools(  # noqa: PLR0913 - what was found so far
-    makings: Makings, skills: Catalogue, files: Workspace, *, hidden: list[str], places: list[str], notes: list[str]
+    setup: AgentSetup, skills: Catalogue, files: Workspace, *, hidden: list[str], places: list[str], notes: list[str]
 ) -> list[Tool]:
     """The agent's own tools; what they cannot do here is added to the notes."""
-    settings, sessions, sees, place = makings.settings, makings.sessions, makings.is_guest, makings.folder.path
+    settings, sessions, sees, place = setup.settings, setup.sessions, setup.is_guest, setup.folder.path
     tools: list[Tool] = [*reading_tools(files, [Workspace(folder, hidden=hidden) for folder in places])]
     if sessions.location != ":memory:":
         meaning = partial(searches_by_meaning, settings)
         tools.append(search_tool(sessions, sees=lambda one, other: one == other or not sees(one), meaning=meaning))
     if skills.names:
         tools.append(skill_tool(skills.names, skills.load))
-    if not (makings.folder.is_trusted or makings.is_daemon):
+    if not (setup.folder.is_trusted or setup.is_daemon):
         return tools
-    tools += writing_tools(files, makings.keep)
+    tools += writing_tools(files, setup.keep)
     for folder in map(Path, hidden):
         # A command could otherwise be the first to make one below the workspace.
         if folder.is_relative_to(place):
             with suppress(OSError):  # the sandbox says what is missing
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     tools += await _make_shell(settings, place, notes, hidden=hidden, skills=places)
-    tools += [web_tool(allow=settings.texts("web.allow")), delegate_tool(makings.children)]
-    if (memory := makings.memory) is not None:
+    tools += [web_tool(allow=settings.texts("web.allow")), delegate_tool(setup.children)]
+    if (memory := setup.memory) is not None:
         tools += memory_tools(
             lambda text, subject, key: memory.remember(text, subject=subject, key=key).text,
             lambda what: memory.forget(what).text,
@@ -154,12 +154,12 @@ def searches_by_meaning(settings: Settings) -> bool:
     return settings.text("search.embeddings") == "auto" and is_installed()
 
 
-def _find_skills(makings: Makings) -> tuple[Catalogue, list[str], list[str]]:
+def _find_skills(setup: AgentSetup) -> tuple[Catalogue, list[str], list[str]]:
     """The skills that may be used here, the folders that tools may read for them, and what is wrong with others."""
-    folder = makings.folder
+    folder = setup.folder
     projects = dict.fromkeys((folder.path, folder.root)) if folder.is_trusted else ()
     extra = [Place(whose="project", folder=folder.root / name) for name in folder.config.skill_folders]
-    places = (*extra, *usual_places(home=makings.home, user=Path.home(), projects=projects))
+    places = (*extra, *usual_places(home=setup.home, user=Path.home(), projects=projects))
     found, warnings = find_skills(places, accepts=folder.follows)
     hidden = folder.config.hidden_skills
     offered = [entry for entry in found if entry.skill.name not in hidden]
@@ -213,21 +213,21 @@ async def _make_shell(
     return [shell_tool(found.sandbox)]
 
 
-def servers_for(makings: Makings) -> Servers | None:
+def servers_for(setup: AgentSetup) -> Servers | None:
     """The MCP servers in the configuration, if there are any and they may be used here."""
-    table = makings.settings.table("mcp")
-    if not table or not (makings.folder.is_trusted or makings.is_daemon):
+    table = setup.settings.table("mcp")
+    if not table or not (setup.folder.is_trusted or setup.is_daemon):
         return None
     from nacre.tools.mcp import Servers, login_from, servers_of  # noqa: PLC0415 - nothing of it unless there is a server
 
-    return Servers(servers_of(table, login=login_from(makings.tokens)))
+    return Servers(servers_of(table, login=login_from(setup.tokens)))
 
 
-def _system_prompt(makings: Makings, persona: str, skills: Catalogue) -> str:
+def _system_prompt(setup: AgentSetup, persona: str, skills: Catalogue) -> str:
     """The system prompt: the same bytes from turn to turn, so that the server's cache of it stays valid."""
-    folder = makings.folder
-    where = "" if makings.is_daemon else f"You work in the folder {folder.path}; paths are relative to it."
-    if not (folder.is_trusted or makings.is_daemon):
+    folder = setup.folder
+    where = "" if setup.is_daemon else f"You work in the folder {folder.path}; paths are relative to it."
+    if not (folder.is_trusted or setup.is_daemon):
         where += " The user has not trusted this folder: you can read files and change nothing."
     said = [f"The project says in {name}:\n\n{text.strip()}" for name, text in folder.instructions]
     return "\n\n".join(part for part in (persona, where, *said, skills.text) if part)

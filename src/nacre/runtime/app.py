@@ -28,7 +28,7 @@ from nacre.messages import Message, Snapshot, ToolCall
 from nacre.records import SetMeta
 from nacre.render.usage import Prices
 from nacre.runtime import titles
-from nacre.runtime.agent_parts import Furniture
+from nacre.runtime.agent_parts import AgentParts
 from nacre.runtime.context_budget import Budget, Calibrations, Windows
 from nacre.runtime.file_copies import FileHistory
 from nacre.runtime.folder import Folder
@@ -118,7 +118,7 @@ class App:
         self.options = USUAL
         self._asks: dict[str, Ask | None] = {}
         self._grounds: Grounds | None = None
-        self.furniture = Furniture({}, Catalogue(()), "", [])
+        self.parts = AgentParts({}, Catalogue(()), "", [])
         self.folder: Folder | None = None
         self.is_guest: Callable[[str], bool] = lambda _: False
         self.memory: Memory | None = None
@@ -144,21 +144,21 @@ class App:
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        return self.furniture.tools
+        return self.parts.tools
 
     @property
     def skills(self) -> Catalogue:
-        return self.furniture.skills
+        return self.parts.skills
 
     @property
     def prompts(self) -> Mapping[str, Prompt]:
         """What MCP servers have for the user to send, by command."""
-        return self.furniture.prompts
+        return self.parts.prompts
 
     @property
     def notes(self) -> list[str]:
         """Notices for the user at the start."""
-        return [*self._model_notes, *self.furniture.notes]
+        return [*self._model_notes, *self.parts.notes]
 
     async def use(self, model: str) -> str:
         """Let another model answer from the next turn on; returns a note about it, or "".
@@ -282,7 +282,7 @@ class App:
         said = self.sessions.snapshot(key, last=self.max_messages) if key else Snapshot()
         specs = [tool.spec for tool in self.tools.values()]
         summary = Message(role="user", content=said.summary)
-        return context_sizes(Context(system=self.furniture.system, messages=[summary, *said.messages], tools=specs))
+        return context_sizes(Context(system=self.parts.system, messages=[summary, *said.messages], tools=specs))
 
     def _full_name(self, provider: Provider) -> str:
         """A model and where it is served."""
@@ -301,8 +301,8 @@ class App:
         model = _TurnModel(partial(self.provider_of, key))
         return Agent(
             provider=lambda: self._model_for_turn(key, model.begin(), tally),
-            tools=self.furniture.for_guests if is_guest else self.tools,
-            system=lambda: self.furniture.guest_system if is_guest else self.furniture.system,
+            tools=self.parts.for_guests if is_guest else self.tools,
+            system=lambda: self.parts.guest_system if is_guest else self.parts.system,
             skills=lambda: self.skills.text,
             guard=self._guard,
             tokens=lambda: self.budget.room(model.now, key),
@@ -397,8 +397,8 @@ class App:
     def grounds(self) -> Grounds:
         """What calls are judged by; raises ConfigError if a rule cannot be read."""
         if self._grounds is None:
-            options, furniture, root = self.options, self.furniture, self.permission_root()
-            files, folder = furniture.files, self.folder
+            options, parts, root = self.options, self.parts, self.permission_root()
+            files, folder = parts.files, self.folder
             folder_ask, folder_deny = (folder.ask, folder.deny) if folder is not None else ((), ())
 
             def keep(rules: tuple[str, ...]) -> None:
@@ -411,7 +411,7 @@ class App:
                 base=files.root if files is not None else ".",
                 is_protected=files.is_protected if files is not None else lambda _: False,
                 mode=options.mode,
-                confined=furniture.confined,
+                confined=parts.confined,
                 preview=Writer(files).preview if files is not None else lambda _: None,
                 keep=keep if root is not None else None,
                 skills=skill_rules(self.skills.skills),

@@ -7,9 +7,11 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import anyio
+import anyio.abc
+import anyio.to_thread
 
 import nacre
 from nacre.agent.ports import Emit, Notice, Provider, ignore
@@ -21,7 +23,7 @@ from nacre.memory.agent_memory import usual_embedding
 from nacre.memory.home import open_home
 from nacre.opening import default_place
 from nacre.runtime.access_tokens import Tokens
-from nacre.runtime.agent_parts import Makings, furnish, searches_by_meaning, servers_for, workspace
+from nacre.runtime.agent_parts import AgentSetup, make_parts, searches_by_meaning, servers_for, workspace
 from nacre.runtime.app import USUAL, App, Options
 from nacre.runtime.folder import apply_config, open_folder, shell_word, sources
 from nacre.runtime.gateway.access import Guests
@@ -30,10 +32,12 @@ from nacre.runtime.model_chain import (
 )
 from nacre.runtime.permissions import PermissionStore
 from nacre.runtime.trust import Notices
-from nacre.runtime.vectors import VectorMaker
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
+
+_PIECE, _REST = 8, 5.0
+"""How many messages get vectors at once, and the seconds between two times."""
 
 
 def store_of(root: str, agent: str) -> str:
@@ -76,7 +80,7 @@ async def run_agent(settings: Settings, options: Options = USUAL, *, emit: Emit 
         home, notes = open_home(root, configured=mine.text("agent.workspace"))
         if not incognito and not opened.trouble and mine.flag("memory.enabled"):
             app.memory = await _open_memory(app, home, closing)
-        makings = Makings(
+        setup = AgentSetup(
             settings=mine,
             sessions=sessions,
             children=app.children,
@@ -89,13 +93,13 @@ async def run_agent(settings: Settings, options: Options = USUAL, *, emit: Emit 
             is_guest=app.is_guest,
             keep=app.file_history.keep,
         )
-        servers = servers_for(makings)
+        servers = servers_for(setup)
         async with servers or nullcontext():
-            app.furniture = await furnish(makings, servers)
-            app.furniture.notes[:0] = [*opened.notes, *notes, *_folder_notes(makings, incognito=incognito)]
+            app.parts = await make_parts(setup, servers)
+            app.parts.notes[:0] = [*opened.notes, *notes, *_folder_notes(setup, incognito=incognito)]
             if (kept := app.permission_root()) is not None:
-                app.furniture.notes.extend(PermissionStore().problems(kept))
-            app.file_history.workspace = app.furniture.files
+                app.parts.notes.extend(PermissionStore().problems(kept))
+            app.file_history.workspace = app.parts.files
             _check_mode(app)
             for note in app.notes:
                 emit(Notice(note))
@@ -108,19 +112,19 @@ async def run_agent(settings: Settings, options: Options = USUAL, *, emit: Emit 
         await closing.close()
 
 
-def _folder_notes(makings: Makings, *, incognito: bool) -> list[str]:
+def _folder_notes(setup: AgentSetup, *, incognito: bool) -> list[str]:
     """Notices about the folder."""
-    folder, configured = makings.folder, makings.settings.text("agent.workspace")
-    if makings.is_daemon and not folder.is_trusted:
+    folder, configured = setup.folder, setup.settings.text("agent.workspace")
+    if setup.is_daemon and not folder.is_trusted:
         names = ", ".join(str(source.path) for source in sources(folder.path, folder.root))
         return [f"not followed: {names}; to accept: nacre trust {shell_word(folder.path)}"] if names else []
-    if makings.is_daemon:
+    if setup.is_daemon:
         return folder.notes
     if not configured:
         return folder.notes
     ignored = f"agent.workspace ({configured}) is for `nacre serve`; chat works in the current folder, or in -C DIR"
-    is_told = not (incognito or Notices().is_new(f"{makings.root}: {ignored}"))
-    return folder.notes if is_told else [ignored, *folder.notes]
+    is_known = not (incognito or Notices().is_new(f"{setup.root}: {ignored}"))
+    return folder.notes if is_known else [ignored, *folder.notes]
 
 
 def _check_mode(app: App) -> None:
@@ -129,7 +133,7 @@ def _check_mode(app: App) -> None:
         return
     if app.folder is None or not app.folder.is_trusted:
         raise ConfigError("--yolo needs a folder that you trust: look at it first, then run `nacre trust`")
-    if app.settings.text("sandbox.kind") == "off" or "shell" not in app.furniture.confined:
+    if app.settings.text("sandbox.kind") == "off" or "shell" not in app.parts.confined:
         raise ConfigError("--yolo needs a working sandbox, and there is none here: `nacre doctor` shows why")
 
 
@@ -149,7 +153,7 @@ async def _run_background(app: App) -> AsyncIterator[None]:
     async with app.compactor:
         app.after = [lambda key: None if app.remote_question(key) else app.compactor.post(key)]
         async with AsyncExitStack() as stack:
-            if "search_sessions" in app.furniture.tools and searches_by_meaning(app.settings):
+            if "search_sessions" in app.parts.tools and searches_by_meaning(app.settings):
                 vectors = await stack.enter_async_context(VectorMaker(app.sessions.make_vectors))
                 app.after.append(vectors.post)
             if app.memory is not None:
@@ -247,6 +251,51 @@ def _import_standby(sessions: Sessions) -> list[str]:
     count, keys = sum(one.messages for one in brought), ", ".join(sorted({one.key for one in brought}))
     good = f"{count} messages that were written while the store could not be used are in it now: {keys}"
     return [good, *bad] if count else bad
+
+
+# ---- vectors
+
+
+class VectorMaker:
+    """Prepares messages for a search by meaning in the background, a few at a time, while nobody waits.
+
+    A worker that goes on `rest` seconds after it was entered, and after each turn; `make` says how many are left.
+    """
+
+    def __init__(self, make: Callable[[int], int], *, rest: float = _REST) -> None:
+        self._make, self._rest = make, rest
+        self._woken = anyio.Event()
+        self._tasks: anyio.abc.TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        self._tasks.start_soon(self._run)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        tasks, self._tasks = self._tasks, None
+        if tasks is not None:
+            tasks.cancel_scope.cancel()
+            await tasks.__aexit__(None, None, None)
+
+    def post(self, _: str) -> None:
+        """Go on, since something was said."""
+        self._woken.set()
+
+    async def _run(self) -> None:
+        while True:
+            # A program that answers once is gone by then.
+            await anyio.sleep(self._rest)
+            self._woken = anyio.Event()
+            try:
+                began = anyio.current_time()
+                while await anyio.to_thread.run_sync(self._make, _PIECE):
+                    # At most half of the time, so that anyone who asks something meanwhile is not kept waiting.
+                    await anyio.sleep(anyio.current_time() - began)
+                    began = anyio.current_time()
+            except Exception:  # the worker must outlive whatever went wrong once
+                logger.exception("messages could not be prepared for a search by meaning")
+            await self._woken.wait()
 
 
 # ---- closing

@@ -27,7 +27,7 @@ _MIN_TOKENS = 256
 _MARGIN = 1.15
 _MAX_MIXES = 1024
 _USUAL_MIX: ByScript = {"latin": 1}
-_SMALLEST, _LARGEST = 128, 100_000_000
+_MIN_WINDOW, _MAX_WINDOW = 128, 100_000_000
 _MAX_AGE = 24 * 60 * 60
 """Seconds until a window is asked for again: somebody may have started the server with another one."""
 _MAX_MODELS = _MAX_REPORTS = 64
@@ -78,7 +78,7 @@ class Sizes(NamedTuple):
 def sizes_in(refusal: str) -> Sizes:
     """Read the sizes in a server's own words; see the patterns above for whose words are known."""
     window = _first(_WINDOW, refusal)
-    return Sizes(_first(_REQUEST, refusal), window if _SMALLEST <= window <= _LARGEST else 0)
+    return Sizes(_first(_REQUEST, refusal), window if _MIN_WINDOW <= window <= _MAX_WINDOW else 0)
 
 
 def _first(patterns: Sequence[re.Pattern[str]], text: str) -> int:
@@ -249,18 +249,18 @@ class Budget:
 
     def room(self, provider: Provider, key: str = "") -> int:
         """The estimated tokens that a request of a session should have, without its reply."""
-        return self._estimated(provider, self.limit(provider) - self.reply(provider), key)
+        return self._estimate(provider, self.limit(provider) - self.reply(provider), key)
 
     def capacity(self, provider: Provider, key: str = "") -> int | None:
         """The estimated tokens that a request of a session can have, without its reply; None if that is not known."""
         window, accepted = self.window(provider), self._accepted.get(self._name(provider))
-        return accepted if window is None else self._estimated(provider, window - window // _REPLY_SHARE, key)
+        return accepted if window is None else self._estimate(provider, window - window // _REPLY_SHARE, key)
 
     def calibration(self, provider: Provider) -> Calibration:
         """How the model counts, by script: sizes in its own tokens."""
         return self.calibrations.of(self._name(provider))
 
-    def _estimated(self, provider: Provider, tokens: int, key: str) -> int:
+    def _estimate(self, provider: Provider, tokens: int, key: str) -> int:
         found = int(tokens / self._ratio(provider, key))
         # A server that says no more than that it was too much: what it took is remembered while we run.
         return max(min(found, self._accepted.get(self._name(provider), found)), _MIN_TOKENS)

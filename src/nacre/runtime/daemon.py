@@ -100,7 +100,15 @@ def channels_of(settings: Settings, folder: Path, access: Callable[[str], Access
     """The channels of an agent, which keep their state in a folder; raises ConfigError for one that cannot be made."""
     makers = channels_by_name(settings, folder, access or access_of(settings))
     found = [make() for make in makers.values()]
-    schedule = schedule_of(settings, folder, list(makers), forward=_Forward(found))
+    by_name = {channel.name: channel for channel in found}
+
+    async def forward(to: InboundMessage, text: str, *, id: str) -> None:
+        """Send what a schedule led to over the channel that it names."""
+        if to.channel not in by_name:
+            raise ConfigError(f"a schedule sends to {to.channel!r}, which is not a configured channel")
+        await by_name[to.channel].send(to, text, id=id)
+
+    schedule = schedule_of(settings, folder, list(makers), forward=forward)
     return [*found, schedule] if schedule is not None else found
 
 
@@ -158,19 +166,6 @@ def _make_channel(name: str, table: Mapping[str, Any], folder: Path, access: Cal
                 brought: Channel = point.load()(own, name=name, state=state)
                 return brought
     raise ConfigError(f"[channels.{name}]: there is no such channel; there are {', '.join(_OWN)}")
-
-
-class _Forward:
-    """Sends what a schedule led to over the channel that it names."""
-
-    def __init__(self, channels: list[Channel]) -> None:
-        self._channels = {channel.name: channel for channel in channels}
-
-    async def __call__(self, to: InboundMessage, text: str, *, id: str) -> None:
-        channel = self._channels.get(to.channel)
-        if channel is None:
-            raise ConfigError(f"a schedule sends to {to.channel!r}, which is not a configured channel")
-        await channel.send(to, text, id=id)
 
 
 # ---- commands

@@ -180,7 +180,7 @@ class Folder(Struct, frozen=True, kw_only=True):
 
     @property
     def notes(self) -> list[str]:
-        """What a person should be told of it, a line each."""
+        """Notices about it, a line each."""
         if not self.is_trusted:
             broad = why_broad(self.root)
             reason = f" ({broad})" if broad else ""
@@ -273,7 +273,7 @@ def digests(found: Iterable[Source]) -> dict[str, str]:
 
 
 def _read(kind: Kind, path: Path, root: Path) -> Source:
-    """A file and its digest; a link is followed only inside the folder, lest it show what is elsewhere."""
+    """A file and its digest; a link is followed only inside the folder: it must not show what is elsewhere."""
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(root):
         return Source(kind=kind, path=path, problem="it is a link that leads out of the folder")

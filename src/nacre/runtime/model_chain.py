@@ -226,7 +226,7 @@ def local_model_before(model: ModelChain, settings: Settings, sessions: Sessions
     if getattr(model, "is_local", True) or settings.flag("agent.allow_remote"):
         return ""
     if {model.ref, model.model} & {*settings.texts("agent.fallback")}:
-        return ""  # Whoever lists a remote model there has said yes.
+        return ""  # Anyone who lists a remote model there has said yes.
     return last_local_model(sessions, key)
 
 

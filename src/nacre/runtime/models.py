@@ -226,7 +226,7 @@ def make_ollama(settings: Settings, model: str) -> Ollama:
     )
 
 
-def _openai(settings: Settings, model: str) -> Provider:
+def _make_openai(settings: Settings, model: str) -> Provider:
     from nacre.providers.openai import OpenAI  # noqa: PLC0415
 
     key = _needed_key(settings, "openai", model)
@@ -243,10 +243,10 @@ def _openai(settings: Settings, model: str) -> Provider:
         options={**{field: own[field] for field in fields if field in own}, **own.get("body", {})},
         timeouts=_timeouts(own),
     )
-    return _prompted(provider, settings)
+    return _with_text_tools(provider, settings)
 
 
-def _anthropic(settings: Settings, model: str) -> Provider:
+def _make_anthropic(settings: Settings, model: str) -> Provider:
     from nacre.providers.anthropic import Anthropic  # noqa: PLC0415
 
     key = _needed_key(settings, "anthropic", model)
@@ -267,7 +267,7 @@ def _anthropic(settings: Settings, model: str) -> Provider:
         options={**{field: own[field] for field in ("temperature", "top_p") if field in own}, **own.get("body", {})},
         timeouts=_timeouts(own),
     )
-    return _prompted(provider, settings)
+    return _with_text_tools(provider, settings)
 
 
 def _settings_of(settings: Settings, kind: str, model: str) -> Mapping[str, Any]:
@@ -283,7 +283,7 @@ def _timeouts(own: Mapping[str, Any]) -> Timeouts:
     return Timeouts(**{field: own[key] for field, key in named.items() if key in own})
 
 
-def _embedded(settings: Settings, model: str) -> Provider:
+def _make_embedded(settings: Settings, model: str) -> Provider:
     from nacre.providers import weights  # noqa: PLC0415
     from nacre.providers.embedded import Embedded  # noqa: PLC0415
     from nacre.providers.embedded import Settings as Sizes  # noqa: PLC0415
@@ -297,13 +297,13 @@ def _embedded(settings: Settings, model: str) -> Provider:
 
 _MAKERS: Mapping[str, Callable[[Settings, str], Provider]] = {
     "ollama": make_ollama,
-    "openai": _openai,
-    "anthropic": _anthropic,
-    "embedded": _embedded,
+    "openai": _make_openai,
+    "anthropic": _make_anthropic,
+    "embedded": _make_embedded,
 }
 
 
-def _prompted(provider: Provider, settings: Settings) -> Provider:
+def _with_text_tools(provider: Provider, settings: Settings) -> Provider:
     if settings.text("agent.tools") != "prompted":
         return provider
     from nacre.providers.text_tools.provider import TextToolProvider  # noqa: PLC0415

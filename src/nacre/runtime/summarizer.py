@@ -76,7 +76,7 @@ class _Work(Struct, frozen=True, kw_only=True):
 
     @property
     def room(self) -> int:
-        """The tokens of conversation that fit into one request, beside the record and the answer."""
+        """The tokens of conversation that fit into one request, next to the record and the answer."""
         return max(self.limits.tokens - 2 * self.limits.prose - _OVERHEAD, _MIN_PIECE)
 
 
@@ -302,9 +302,9 @@ class Compactor:
         for piece in pieces(shorten(describe(said), tokens=reach), tokens=work.room):
             record = await _extend(work, record, piece)
         # Inside a turn the words that are being answered come first; they and what else is kept share the room.
-        most = work.limits.kept_texts
-        request = cut_middle(chosen.request, most * 3 // 4)
-        kept = gather(kept, said, tokens=min(most - count(request), most // 3) if request else most)
+        limit = work.limits.kept_texts
+        request = cut_middle(chosen.request, limit * 3 // 4)
+        kept = gather(kept, said, tokens=min(limit - count(request), limit // 3) if request else limit)
         text = join_request(join_kept(record, kept), request)
         before = count(seen.summary) + sum(map(estimate, seen.messages))
         after = count(text) + sum(map(estimate, seen.messages[len(chosen.covered) :]))
@@ -326,10 +326,10 @@ async def _extend(work: _Work, record: str, piece: str) -> str:
 
 async def _ask(work: _Work, record: str, piece: str) -> str:
     """Ask the model; raises ProviderError if what it answers is no summary."""
-    provider, most = work.provider, work.limits.prose
+    provider, limit = work.provider, work.limits.prose
     asked = Message(role="user", content=question(record, piece, focus=work.focus))
     try:
-        reply = await provider.complete(Context(system=instructions(most // 2), messages=[asked]), emit=ignore)
+        reply = await provider.complete(Context(system=instructions(limit // 2), messages=[asked]), emit=ignore)
     except NacreError:
         raise
     except Exception as error:
@@ -340,7 +340,7 @@ async def _ask(work: _Work, record: str, piece: str) -> str:
     if reply.usage is not None:
         work.usages.append((reply.message.model or provider.model, reply.usage))
     answer = reply.message.content if isinstance(reply.message.content, str) else ""
-    fault = complaint(answer.strip(), tokens=most, said=f"{record}\n{piece}")
+    fault = complaint(answer.strip(), tokens=limit, said=f"{record}\n{piece}")
     if reply.finish != "stop" or reply.message.tool_calls:
         fault = "it was cut off" if reply.finish == "length" else "it calls a tool"
     if fault:

@@ -94,7 +94,7 @@ class TrustStore:
         return None
 
     def accept(self, place: Path, digests: Mapping[str, str]) -> None:
-        """Trust a folder, and accept these contents of it beside those that were accepted before."""
+        """Trust a folder, and accept these contents of it besides those that were accepted before."""
         with self._changing() as folders:
             before = folders.get(str(place))
             since = datetime.now(UTC).isoformat(timespec="seconds") if before is None else before.since
@@ -133,7 +133,7 @@ class TrustStore:
 
 
 class Notices:
-    """What a person was told once and need not be told again; where it cannot be kept, they are told again."""
+    """Notices that a person got once and need not get again; where that cannot be kept, they get them again."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._file = (folder or Path(state_folder())) / "notices.json"

@@ -37,7 +37,7 @@ def made(
 ) -> App:
     """An agent that says what it was told to; unless the settings say so, it names no sessions."""
     app = App(Settings({"agent": {"titles": False}, **(settings or {})}, {}), sessions, Scripted(steps))
-    app.furniture = type(app.furniture)(tools or {}, Catalogue(()), "", [])
+    app.parts = type(app.parts)(tools or {}, Catalogue(()), "", [])
     return app
 
 

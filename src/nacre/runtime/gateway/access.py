@@ -106,7 +106,7 @@ class Guests:
         if len(parts) == _PARTS and channel in self._access and sender:
             return not self._access[channel].is_owner(sender.replace("%3A", ":").replace("%25", "%"))
         for name, access in self._access.items():
-            # The later ones are how earlier agents named their sessions, in which the sender cannot be told.
+            # The later ones are how earlier agents named their sessions, which do not say who the sender is.
             if key.startswith((f"{name}:", f"{name}_", f"agent:main:{name}:")):
                 return not (access.allow and all(map(access.is_owner, access.allow)))
         return len(parts) == _PARTS and is_name(channel) and channel not in TAKEN

@@ -216,14 +216,14 @@ def _of_zeroclaw(arrived: InboundMessage, kind: str) -> Iterator[Name]:
         for scope in (kind, f"{kind}.default", f"{kind}.{arrived.channel}"):
             for chat in chats:
                 if thread:
-                    yield from _sanitised(arrived, kind, f"{scope}_{chat}:{thread}_{thread}_{sender}")
-                    yield from _sanitised(arrived, kind, f"{scope}_{chat}_{thread}_{sender}")
+                    yield from _with_clean_form(arrived, kind, f"{scope}_{chat}:{thread}_{thread}_{sender}")
+                    yield from _with_clean_form(arrived, kind, f"{scope}_{chat}_{thread}_{sender}")
                 if not thread or kind == "matrix":
-                    yield from _sanitised(arrived, kind, f"{scope}_{chat}_{sender}")
+                    yield from _with_clean_form(arrived, kind, f"{scope}_{chat}_{sender}")
         if thread:
-            yield from _sanitised(arrived, kind, f"{kind}_{thread}_{sender}")
+            yield from _with_clean_form(arrived, kind, f"{kind}_{thread}_{sender}")
         if _may_be_direct(arrived, kind):
-            yield from _sanitised(arrived, kind, f"{kind}_{sender}")
+            yield from _with_clean_form(arrived, kind, f"{kind}_{sender}")
 
 
 def _may_be_direct(arrived: InboundMessage, kind: str) -> bool:
@@ -231,7 +231,7 @@ def _may_be_direct(arrived: InboundMessage, kind: str) -> bool:
     return arrived.chat == arrived.sender or (kind not in _DIRECT_CHATS and not arrived.thread)
 
 
-def _sanitised(arrived: InboundMessage, kind: str, text: str) -> Iterator[Name]:
+def _with_clean_form(arrived: InboundMessage, kind: str, text: str) -> Iterator[Name]:
     is_certain = _is_certain(arrived, kind)
     yield Name(text, is_personal=True, is_certain=is_certain)
     if (clean := _LOSSY.sub("_", text)) != text:

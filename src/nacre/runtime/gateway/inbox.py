@@ -178,8 +178,8 @@ class Inbox:
             carried = [AppendRecord("x.arrived", msgspec.to_builtins(arrived)) for arrived in self._open.values()]
             carried += [AppendRecord("x.done", {"of": name, "text": text}) for name, text in self._results.items()]
             carried += [AppendRecord("x.sending", {"of": name}) for name in self._begun]
-            most = min(self._max_records, _MAX_CARRIED)
-            closed = [name for name in self._known if name not in self._open][-most:]
+            limit = min(self._max_records, _MAX_CARRIED)
+            closed = [name for name in self._known if name not in self._open][-limit:]
             carried += [AppendRecord("x.answered", {"of": name}) for name in closed]
             await self._sessions.submit(self._young, carried)
             await anyio.to_thread.run_sync(self._sessions.delete, self._old)
