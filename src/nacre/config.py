@@ -37,9 +37,8 @@ class Setting(NamedTuple):
     @property
     def kind(self) -> str:
         """The type of its values, for people."""
-        return {bool: "true or false", int: "a whole number", tuple: "an array of texts"}.get(
-            type(self.default), "text"
-        )
+        kinds = {bool: "true or false", int: "a whole number", tuple: "an array of texts"}
+        return kinds.get(type(self.default), "text")
 
 
 class Value(NamedTuple):
@@ -158,12 +157,12 @@ class ModelSetting(NamedTuple):
     providers: tuple[str, ...] = ("ollama", "openai", "anthropic")
 
 
-def _is_number(least: float, most: float) -> Callable[[Any], bool]:
-    return lambda value: type(value) in (int, float) and least <= value <= most
+def _is_number(lowest: float, highest: float) -> Callable[[Any], bool]:
+    return lambda value: type(value) in (int, float) and lowest <= value <= highest
 
 
-def _is_whole(least: int) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and least <= value <= _LARGEST
+def _is_whole(lowest: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and lowest <= value <= _MAX_NUMBER
 
 
 def _is_table_without(*names: str) -> Callable[[Any], bool]:
@@ -248,8 +247,8 @@ _ROUTED = ("channels", "schedule")
 _UNIQUE = ("agent.persona", "agent.workspace")
 """Settings that an agent does not inherit from the main one."""
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
-_LONGEST_NAME = 32
-_LARGEST = 10**12
+_MAX_NAME = 32
+_MAX_NUMBER = 10**12
 _TAKEN = (MAIN, "nacre")
 
 
@@ -283,15 +282,24 @@ class Settings:
         if name not in self.agents:
             raise ConfigError(f"there is no agent {name!r}; there are {', '.join(self.agents)}")
         tables = {section: table for section, table in self._tables.items() if section not in _SHARED}
-        tables |= {section: mine for section in _ROUTED if (mine := _routed(self.table(section), name))}
+        for section in _ROUTED:
+            # The tables that are for this agent, and what is not a table.
+            mine = {
+                key: {field: value for field, value in one.items() if field != "agent"}
+                if isinstance(one, dict)
+                else one
+                for key, one in self.table(section).items()
+                if not isinstance(one, dict) or one.get("agent", MAIN) == name
+            }
+            tables |= {section: mine} if mine else {}
         if name == MAIN:
             return Settings(tables, self._environ)
         own = _sections(self.table("agents")[name])
-        said = {f"{section}.{key}" for section, table in own.items() for key in table} | {*_UNIQUE}
+        keys = {f"{section}.{key}" for section, table in own.items() for key in table} | {*_UNIQUE}
         below = {key: value for key, value in tables.get("agent", {}).items() if f"agent.{key}" not in _UNIQUE}
         tables |= {"agent": below}
         tables |= {section: {**tables.get(section, {}), **table} for section, table in own.items()}
-        over = {_BY_KEY[key].variable for key in said if key in _BY_KEY}
+        over = {_BY_KEY[key].variable for key in keys if key in _BY_KEY}
         return Settings(tables, {variable: text for variable, text in self._environ.items() if variable not in over})
 
     def override(self, key: str, value: Plain) -> Settings:
@@ -345,8 +353,13 @@ def path() -> str:
 
 def read_text() -> str:
     """The text of the configuration file; empty if there is none. Raises ConfigError if it cannot be read."""
+
+    def open_at_once(name: str, flags: int) -> int:
+        # Does not wait for somebody at the other end, if it is a pipe.
+        return os.open(name, flags | os.O_NONBLOCK)
+
     try:
-        with open(path(), encoding="utf-8-sig", newline="", opener=_open_at_once) as file:
+        with open(path(), encoding="utf-8-sig", newline="", opener=open_at_once) as file:
             if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"{path()} is a pipe, and it is read more than once; use a file")
             return file.read()
@@ -356,11 +369,6 @@ def read_text() -> str:
         return ""
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path()} cannot be read: {error}; correct it, or move it away") from error
-
-
-def _open_at_once(name: str, flags: int) -> int:
-    """Open a file without waiting for somebody at the other end, if it is a pipe."""
-    return os.open(name, flags | os.O_NONBLOCK)
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -400,8 +408,8 @@ def setting_of(key: str) -> Setting | None:
 
 def parse_value(setting: Setting, text: str) -> Plain:
     """The value that a text means for a setting, as in a variable; raises ConfigError if it is not valid."""
-    found = Value(setting, _parsed(setting, text), "")
-    if wrong := _fault(found):
+    found = Value(setting, _parse_text(setting, text), "")
+    if wrong := _value_problem(found):
         raise ConfigError(wrong.text)
     return found.value
 
@@ -441,42 +449,47 @@ def describe(problem: Problem, text: str = "") -> str:
 
 def problems(tables: Mapping[str, Any], environ: Mapping[str, str]) -> list[Problem]:
     """Every problem with the settings in a file and in the environment."""
-    wrong = [Problem(key, text) for key, value in flat(tables) if (text := _strange(key, value))]
-    wrong += [fault for found in current(tables, environ) if (fault := _fault(found))]
+    wrong = [Problem(key, text) for key, value in flat(tables) if (text := _key_problem(key, value))]
+    wrong += [problem for found in current(tables, environ) if (problem := _value_problem(found))]
     agents = found if isinstance(found := tables.get("agents"), dict) else {}
     for name, table in agents.items():
-        wrong += _problems_of(name, table) if isinstance(table, dict) else []
-    wrong += _problems_of_models(tables.get("models"))
-    return wrong + [fault for section in _ROUTED for fault in _astray(section, tables.get(section), [MAIN, *agents])]
+        wrong += _agent_problems(name, table) if isinstance(table, dict) else []
+    wrong += _model_problems(tables.get("models"))
+    # Channels and schedules that name an agent that does not exist.
+    for key, table in flat({section: tables.get(section) for section in _ROUTED}):
+        name = table.get("agent", MAIN) if isinstance(table, dict) else MAIN
+        if name not in [MAIN, *agents]:
+            text = f"{key} names the agent {name!r}, which does not exist; there are {', '.join([MAIN, *agents])}"
+            wrong.append(Problem(f"{key}.agent", text))
+    return wrong
 
 
 def line_of(text: str, key: str) -> int:
     """The number of the line of a file that sets a key, else of its table's heading; 0 if neither is found."""
     import re  # noqa: PLC0415 - only after a mistake
 
+    def split(path: str) -> list[str]:
+        return [name.strip().strip("\"'") for name in path.split(".")]
+
     wanted, heading, nearest = key.split("."), list[str](), 0
     for number, line in enumerate(text.splitlines(), 1):
         if found := re.match(r"\s*\[\[?([^\]]+)\]", line):
-            heading = _names(found[1])
+            heading = split(found[1])
             if heading == wanted[: len(heading)]:
                 nearest = number
         elif found := re.match(r"\s*([\w.\"' -]+?)\s*=", line):
-            names = [*heading, *_names(found[1])]
+            names = [*heading, *split(found[1])]
             if names == wanted[: len(names)]:
                 return number
     return nearest
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip().strip("\"'") for name in text.split(".")]
-
-
 def is_name(text: str) -> bool:
     """Tell whether a text may name an agent or a channel: it is part of addresses, keys and file names."""
-    return 0 < len(text) <= _LONGEST_NAME and text[0] != "-" and _LETTERS.issuperset(text)
+    return 0 < len(text) <= _MAX_NAME and text[0] != "-" and _LETTERS.issuperset(text)
 
 
-def _problems_of(name: str, table: Mapping[str, Any]) -> list[Problem]:
+def _agent_problems(name: str, table: Mapping[str, Any]) -> list[Problem]:
     """Every problem with an agent's table."""
     place = f"agents.{name}"
     if not is_name(name) or name in _TAKEN:
@@ -490,13 +503,12 @@ def _problems_of(name: str, table: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def _problems_of_models(models: Any) -> list[Problem]:
+def _model_problems(models: Any) -> list[Problem]:
     """Every problem with the settings of single models."""
     wrong: list[Problem] = []
-    tables = (
-        {name: table for name, table in models.items() if isinstance(table, dict)} if isinstance(models, dict) else {}
-    )
-    for name, table in tables.items():
+    for name, table in models.items() if isinstance(models, dict) else ():
+        if not isinstance(table, dict):
+            continue
         place, provider = f"models.{name}", name.partition("/")[0]
         if provider not in _PROVIDERS or not name.partition("/")[2]:
             rule = f'a model is named by its provider, as [models."ollama/qwen3:8b"]; with {", ".join(_PROVIDERS)}'
@@ -518,37 +530,9 @@ def _sections(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {"agent": plain, **{key: value for key, value in table.items() if isinstance(value, dict)}}
 
 
-def _routed(tables: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The tables of a section that are for an agent, and what is not a table."""
-    mine = {key: value for key, value in tables.items() if not isinstance(value, dict) or _agent_of(value) == name}
-    return {key: _without_agent(value) if isinstance(value, dict) else value for key, value in mine.items()}
-
-
-def _agent_of(table: Mapping[str, Any]) -> Any:
-    return table.get("agent", MAIN)
-
-
-def _without_agent(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in table.items() if key != "agent"}
-
-
-def _astray(section: str, tables: Any, agents: list[str]) -> list[Problem]:
-    """Tables that name an agent that does not exist."""
-    found = tables.items() if isinstance(tables, dict) else ()
-    wanted = {key: _agent_of(table) for key, table in found if isinstance(table, dict)}
-    return [
-        Problem(
-            f"{section}.{key}.agent",
-            f"{section}.{key} names the agent {name!r}, which does not exist; there are {', '.join(agents)}",
-        )
-        for key, name in wanted.items()
-        if name not in agents
-    ]
-
-
 def _current(setting: Setting, tables: Mapping[str, Any], environ: Mapping[str, str]) -> Value:
     if setting.variable in environ:
-        return Value(setting, _parsed(setting, environ[setting.variable]), setting.variable)
+        return Value(setting, _parse_text(setting, environ[setting.variable]), setting.variable)
     section, _, name = setting.key.partition(".")
     table = tables.get(section)
     if isinstance(table, dict) and name in table:
@@ -556,7 +540,7 @@ def _current(setting: Setting, tables: Mapping[str, Any], environ: Mapping[str, 
     return Value(setting, setting.default, "default")
 
 
-def _parsed(setting: Setting, text: str) -> Any:
+def _parse_text(setting: Setting, text: str) -> Any:
     """The value of a variable's text; the text itself if it is not valid, so that it can be reported."""
     if isinstance(setting.default, bool):
         return text.lower() in _TRUE if text.lower() in _TRUE + _FALSE else text
@@ -591,32 +575,32 @@ def flat(tables: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
             yield section, table
 
 
-def _strange(key: str, value: Any) -> str:
+def _key_problem(key: str, value: Any) -> str:
     """The problem with a key of the file; empty if there is none."""
     section = key.partition(".")[0]
     if section == "approvals":
         return "" if value in RULES else f"{key} is ask, allow or deny, not {value!r}"
-    if section == "prices" and isinstance(value, dict) and not _is_price(value):
-        return f"{key} has input, output and cached, each a number that is not negative, not {value!r}"
+    if section == "prices" and isinstance(value, dict):
+        numbers = [type(one) in (int, float) and one >= 0 for one in value.values()]
+        if not set(value) <= {"input", "output", "cached"} or not all(numbers):
+            return f"{key} has input, output and cached, each a number that is not negative, not {value!r}"
     if section in _TABLES and (isinstance(value, dict) or key not in _BY_KEY):
         return "" if isinstance(value, dict) else f"{key} is a table: {_TABLES[section]}, not {value!r}"
-    return "" if key in _BY_KEY else f"{key} is not a setting{_meant(key)}"
+    if key in _BY_KEY:
+        return ""
+    near = close_matches(key)
+    return f"{key} is not a setting; {f'did you mean {near[0]}?' if near else '`nacre config show` lists all settings'}"
 
 
-def _is_price(table: Mapping[str, Any]) -> bool:
-    numbers = [type(value) in (int, float) and value >= 0 for value in table.values()]
-    return set(table) <= {"input", "output", "cached"} and all(numbers)
-
-
-def _fault(found: Value) -> Problem | None:
+def _value_problem(found: Value) -> Problem | None:
     setting, value, source = found
     choices = setting.choices
     if isinstance(setting.default, tuple) and not isinstance(value, tuple):
         wanted = 'an array of texts, as ["a", "b"]'
     elif type(value) is not type(setting.default):
         wanted = setting.kind
-    elif type(value) is int and abs(value) > _LARGEST:
-        wanted = f"a whole number of at most {_LARGEST}"
+    elif type(value) is int and abs(value) > _MAX_NUMBER:
+        wanted = f"a whole number of at most {_MAX_NUMBER}"
     elif choices and value not in choices:
         wanted = f"{', '.join(choices[:-1])} or {choices[-1]}"
     elif not setting.is_valid(value):
@@ -632,8 +616,3 @@ def close_matches(key: str) -> list[str]:
 
     last = [known for known in _BY_KEY if known.partition(".")[2] == key.rpartition(".")[2]]
     return get_close_matches(key, _BY_KEY, n=3) or last[:3]
-
-
-def _meant(key: str) -> str:
-    near = close_matches(key)
-    return f"; did you mean {near[0]}?" if near else "; `nacre config show` lists all settings"
