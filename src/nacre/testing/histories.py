@@ -78,9 +78,11 @@ def turns() -> SearchStrategy[list[Message]]:
         for _ in range(draw(st.integers(0, 3))):
             calls = tuple(draw(st.lists(_calls(), min_size=1, max_size=3)))
             found.append(Message(role="assistant", content=draw(_contents()), tool_calls=calls))
-            found += [_result(call, draw(_contents())) for call in draw(st.permutations(calls))]
+            for call in draw(st.permutations(calls)):
+                content = draw(_contents())
+                found.append(Message(role="tool", tool_call_id=call.id, name=call.name, content=content))
         found.append(Message(role="assistant", content=draw(_contents())))
-        return _disturbed(draw, found)
+        return _disturb(draw, found)
 
     return turn()
 
@@ -115,7 +117,7 @@ def logs() -> SearchStrategy[list[Operation]]:
     return pieces.map(lambda found: [operation for piece in found for operation in piece])
 
 
-def _disturbed(draw: Any, found: list[Message]) -> list[Message]:
+def _disturb(draw: Any, found: list[Message]) -> list[Message]:
     """Lose, repeat, move or interrupt something."""
     from hypothesis import strategies as st  # noqa: PLC0415
 
@@ -155,7 +157,3 @@ def _calls() -> SearchStrategy[ToolCall]:
         arguments=st.sampled_from(_ARGUMENTS),
         extra=st.sampled_from(({}, {}, {}, {"type": "custom", "custom": {"input": "x"}}, {"signature": "s"})),
     )
-
-
-def _result(call: ToolCall, content: Any) -> Message:
-    return Message(role="tool", tool_call_id=call.id, name=call.name, content=content)

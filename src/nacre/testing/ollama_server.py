@@ -33,7 +33,7 @@ def line(value: Mapping[str, Any]) -> bytes:
 
 
 def said(content: str = "", *, model: str = "test", **more: Any) -> bytes:
-    """A piece of the answer; `thinking` and `tool_calls` come besides the content."""
+    """A piece of the answer; `thinking` and `tool_calls` come with the content."""
     message = {"role": "assistant", "content": content, **more}
     return line({"model": model, "created_at": "2026-11-15T18:00:00Z", "message": message, "done": False})
 
@@ -80,7 +80,8 @@ class OllamaServer:
         """The answer whose turn it is."""
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the requests of one connection."""
         self.connections += 1
         try:
             with suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -122,26 +123,21 @@ class OllamaServer:
         """What a request gets."""
         match path:
             case "/api/tags":
-                return Answer(chunks=(line({"models": [_listed(name) for name in self._models]}),))
+                more = {"modified_at": "2026-11-15T18:00:00Z", "size": 1, "digest": "0" * 64}
+                models = [{"name": name, "model": name, **more} for name in self._models]
+                return Answer(chunks=(line({"models": models}),))
             case "/api/show" | "/api/chat" if body.get("model") not in self._models:
                 return refusal(f"model '{body.get('model')}' not found", status=404)
             case "/api/show":
-                return Answer(chunks=(line(_shown(self._models[body["model"]])),))
+                info = {"general.architecture": "test", "test.context_length": 8192}
+                known = {"model_info": info, "details": {"family": "test"}, "template": ""}
+                return Answer(chunks=(line({"capabilities": list(self._models[body["model"]]), **known}),))
             case "/api/chat" if body.get("tools") and "tools" not in self._models[body["model"]]:
                 return refusal(f"{body['model']} does not support tools", status=400)
             case "/api/chat":
                 return self.next()
             case _:
                 return refusal("404 page not found", status=404)
-
-
-def _listed(name: str) -> dict[str, Any]:
-    return {"name": name, "model": name, "modified_at": "2026-11-15T18:00:00Z", "size": 1, "digest": "0" * 64}
-
-
-def _shown(capabilities: Sequence[str]) -> dict[str, Any]:
-    known = {"general.architecture": "test", "test.context_length": 8192}
-    return {"capabilities": list(capabilities), "model_info": known, "details": {"family": "test"}, "template": ""}
 
 
 @asynccontextmanager
@@ -160,7 +156,7 @@ async def serving(state: OllamaServer) -> AsyncIterator[OllamaServer]:
     tasks: set[asyncio.Task[None]] = set()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tasks.add(asyncio.create_task(state._serve(reader, writer)))  # noqa: SLF001 - of the same module
+        tasks.add(asyncio.create_task(state.serve(reader, writer)))
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     state.host = "http://{}:{}".format(*server.sockets[0].getsockname()[:2])

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _PERSON = re.compile(r"[^\s<|\\/>]{1,64}")
-_LONGEST_ID = 40
+_MAX_ID = 40
 _Name = Callable[[Mapping[str, Any]], str]
 
 
@@ -34,13 +34,18 @@ def openai(body: Mapping[str, Any]) -> None:
     _json(body)
     _fields(body, "body", needed="model messages", allowed=_OPENAI_OPTIONS)
     _text(body["model"], "model")
-    _openai_tools(body)
+    if "tools" in body:
+        for at, tool in enumerate(_list(body["tools"], "tools")):
+            _function_tool(tool, f"tools[{at}]")
+        _unique([tool["function"]["name"] for tool in body["tools"]], "tools")
+    for choice in ("tool_choice", "parallel_tool_calls"):
+        _demand("tools" in body or choice not in body, choice, "is only allowed when tools are given")
     _demand("stream_options" not in body or body.get("stream") is True, "stream_options", "is only for a stream")
     messages = _list(body["messages"], "messages")
     for at, message in enumerate(messages):
         _openai_message(message, f"messages[{at}]")
     _begins_with_user(messages, heads=("system", "developer"))
-    _answered(messages, lambda call: str(call["id"]), lambda result: str(result["tool_call_id"]))
+    _results(messages, lambda call: str(call["id"]), lambda result: str(result["tool_call_id"]))
 
 
 def anthropic(body: Mapping[str, Any]) -> None:
@@ -51,13 +56,23 @@ def anthropic(body: Mapping[str, Any]) -> None:
     limit = body["max_tokens"]
     _demand(type(limit) is int and limit > 0, "max_tokens", f"is a positive number, not {limit!r}")
     _anthropic_system(body.get("system", ""))
-    _anthropic_tools(body)
+    tools = _list(body["tools"], "tools") if body.get("tools") else []
+    for at, tool in enumerate(tools):
+        _fields(_object(tool, f"tools[{at}]"), f"tools[{at}]", needed="name input_schema", allowed=_TOOL_FIELDS)
+        _named(tool["name"], f"tools[{at}].name")
+        _schema(tool["input_schema"], f"tools[{at}].input_schema")
+    _unique([tool["name"] for tool in tools], "tools")
+    _demand(tools or "tool_choice" not in body, "tool_choice", "is only allowed when tools are given")
     messages = _list(body["messages"], "messages")
     for at, message in enumerate(messages):
         _anthropic_message(message, f"messages[{at}]", is_first=at == 0)
-    _alternate(messages)
-    _anthropic_answered(messages)
-    _anthropic_end(messages[-1])
+    for at, (before, message) in enumerate(pairwise(messages), 1):
+        _demand(before["role"] != message["role"], f"messages[{at}].role", "is the same as before; roles alternate")
+    _anthropic_results(messages)
+    if messages[-1]["role"] == "assistant":
+        content = messages[-1]["content"]
+        text = content if isinstance(content, str) else content[-1].get("text", "")
+        _demand(text == text.rstrip(), "messages", "the last answer ends with white space")
 
 
 def ollama(body: Mapping[str, Any]) -> None:
@@ -75,7 +90,11 @@ def ollama(body: Mapping[str, Any]) -> None:
     for at, message in enumerate(messages):
         _ollama_message(message, f"messages[{at}]")
     _begins_with_user(messages, heads=("system",))
-    _answered(messages, _ollama_call, _ollama_result)
+    _results(
+        messages,
+        lambda call: f"{call.get('id') or ''} {call['function']['name']}",
+        lambda result: f"{result.get('tool_call_id') or ''} {result.get('tool_name')}",
+    )
 
 
 # ---- OpenAI
@@ -97,7 +116,14 @@ def _openai_message(message: Any, where: str) -> None:
             _fields(message, where, needed="role content", allowed="name")
             _openai_content(message["content"], where, kinds=("text", "image_url", "input_audio", "file"))
         case "assistant":
-            _openai_assistant(message, where)
+            _fields(message, where, needed="role", allowed="content name tool_calls refusal audio")
+            has_calls = "tool_calls" in message
+            if message.get("content") is not None:
+                _openai_content(message["content"], where, kinds=("text", "refusal"), may_be_empty=has_calls)
+            else:
+                _demand(has_calls, where, "an assistant's message needs content or tool_calls")
+            for at, call in enumerate(_list(message["tool_calls"], f"{where}.tool_calls") if has_calls else ()):
+                _openai_call(call, f"{where}.tool_calls[{at}]")
         case "tool":
             _fields(message, where, needed="role content tool_call_id", allowed="")
             _openai_content(message["content"], where, kinds=("text",), may_be_empty=True)
@@ -108,23 +134,11 @@ def _openai_message(message: Any, where: str) -> None:
     _demand(isinstance(name, str) and _PERSON.fullmatch(name), f"{where}.name", f"does not fit: {name!r}")
 
 
-def _openai_assistant(message: Mapping[str, Any], where: str) -> None:
-    _fields(message, where, needed="role", allowed="content name tool_calls refusal audio")
-    if message.get("content") is not None:
-        has_calls = "tool_calls" in message
-        _openai_content(message["content"], where, kinds=("text", "refusal"), may_be_empty=has_calls)
-    else:
-        _demand("tool_calls" in message, where, "an assistant's message needs content or tool_calls")
-    if "tool_calls" in message:
-        for at, call in enumerate(_list(message["tool_calls"], f"{where}.tool_calls")):
-            _openai_call(call, f"{where}.tool_calls[{at}]")
-
-
 def _openai_call(call: Any, where: str) -> None:
     _fields(_object(call, where), where, needed="id type function", allowed="")
     _demand(call["type"] == "function", f"{where}.type", f"is 'function', not {call['type']!r}")
     id = _text(call["id"], f"{where}.id")
-    _demand(len(id) <= _LONGEST_ID, f"{where}.id", f"is longer than {_LONGEST_ID}: {id!r}")
+    _demand(len(id) <= _MAX_ID, f"{where}.id", f"is longer than {_MAX_ID}: {id!r}")
     function = _object(call["function"], f"{where}.function")
     _fields(function, f"{where}.function", needed="name arguments", allowed="")
     _named(function["name"], f"{where}.function.name")
@@ -151,16 +165,6 @@ def _openai_content(content: Any, where: str, *, kinds: Sequence[str], may_be_em
         if kind == "image_url":
             _fields(_object(part["image_url"], place), place, needed="url", allowed="detail")
             _text(part["image_url"]["url"], f"{place}.url")
-
-
-def _openai_tools(body: Mapping[str, Any]) -> None:
-    if "tools" not in body:
-        _demand("tool_choice" not in body, "tool_choice", "is only allowed when tools are given")
-        _demand("parallel_tool_calls" not in body, "parallel_tool_calls", "is only allowed when tools are given")
-        return
-    for at, tool in enumerate(_list(body["tools"], "tools")):
-        _function_tool(tool, f"tools[{at}]")
-    _unique([tool["function"]["name"] for tool in body["tools"]], "tools")
 
 
 def _function_tool(tool: Any, where: str) -> None:
@@ -195,16 +199,6 @@ def _anthropic_system(system: Any) -> None:
         _text_block(block, f"system[{at}]")
 
 
-def _anthropic_tools(body: Mapping[str, Any]) -> None:
-    tools = _list(body["tools"], "tools") if body.get("tools") else []
-    for at, tool in enumerate(tools):
-        _fields(_object(tool, f"tools[{at}]"), f"tools[{at}]", needed="name input_schema", allowed=_TOOL_FIELDS)
-        _named(tool["name"], f"tools[{at}].name")
-        _schema(tool["input_schema"], f"tools[{at}].input_schema")
-    _unique([tool["name"] for tool in tools], "tools")
-    _demand(tools or "tool_choice" not in body, "tool_choice", "is only allowed when tools are given")
-
-
 _TOOL_FIELDS = "description cache_control strict type"
 
 
@@ -221,16 +215,12 @@ def _anthropic_message(message: Any, where: str, *, is_first: bool) -> None:
         kind = _object(block, place).get("type")
         _demand(kind in _BLOCKS[role], f"{place}.type", f"is not taken from a {role}: {kind!r}")
         _anthropic_block(block, place)
-    _in_order([block["type"] for block in content], where)
-
-
-def _in_order(kinds: Sequence[str], where: str) -> None:
-    """Results before all else, thoughts before all else, calls after all else."""
+    # Results before all else, thoughts before all else, calls after all else.
+    kinds = [block["type"] for block in content]
     for first in ("tool_result", "thinking"):
-        count = kinds.count(first)
-        _demand(all(kind == first for kind in kinds[:count]), where, f"{first} blocks come first")
-    count = kinds.count("tool_use")
-    _demand(all(kind == "tool_use" for kind in kinds[len(kinds) - count :]), where, "tool_use blocks come last")
+        _demand({*kinds[: kinds.count(first)]} <= {first}, where, f"{first} blocks come first")
+    others = kinds[: len(kinds) - kinds.count("tool_use")]
+    _demand("tool_use" not in others, where, "tool_use blocks come last")
 
 
 def _anthropic_block(block: Mapping[str, Any], where: str) -> None:
@@ -243,7 +233,15 @@ def _anthropic_block(block: Mapping[str, Any], where: str) -> None:
             _named(block["name"], f"{where}.name")
             _object(block["input"], f"{where}.input")
         case "tool_result":
-            _tool_result(block, where)
+            _fields(block, where, needed="type tool_use_id", allowed="content is_error cache_control")
+            _id(block["tool_use_id"], f"{where}.tool_use_id")
+            _demand(isinstance(block.get("is_error", False), bool), f"{where}.is_error", "is true or false")
+            content = block.get("content", "")
+            for at, part in enumerate(() if isinstance(content, str) else _list(content, f"{where}.content")):
+                place = f"{where}.content[{at}]"
+                kind = _object(part, place).get("type")
+                _demand(kind in ("text", "image", "document"), f"{place}.type", f"is not taken in a result: {kind!r}")
+                _anthropic_block(part, place)
         case "thinking":
             _fields(block, where, needed="type thinking signature", allowed="")
             _text(block["signature"], f"{where}.signature")
@@ -257,18 +255,6 @@ def _anthropic_block(block: Mapping[str, Any], where: str) -> None:
 def _text_block(block: Mapping[str, Any], where: str) -> None:
     _fields(block, where, needed="type text", allowed="cache_control citations")
     _demand(_text(block["text"], f"{where}.text").strip(), f"{where}.text", "has only white space")
-
-
-def _tool_result(block: Mapping[str, Any], where: str) -> None:
-    _fields(block, where, needed="type tool_use_id", allowed="content is_error cache_control")
-    _id(block["tool_use_id"], f"{where}.tool_use_id")
-    _demand(isinstance(block.get("is_error", False), bool), f"{where}.is_error", "is true or false")
-    content = block.get("content", "")
-    for at, part in enumerate(() if isinstance(content, str) else _list(content, f"{where}.content")):
-        place = f"{where}.content[{at}]"
-        kind = _object(part, place).get("type")
-        _demand(kind in ("text", "image", "document"), f"{place}.type", f"is not taken in a result: {kind!r}")
-        _anthropic_block(part, place)
 
 
 def _source(source: Any, where: str) -> None:
@@ -285,12 +271,7 @@ def _source(source: Any, where: str) -> None:
             _broken(f"{where}.type", f"is 'base64' or 'url', not {kind!r}")
 
 
-def _alternate(messages: Sequence[Mapping[str, Any]]) -> None:
-    for at, (before, message) in enumerate(pairwise(messages), 1):
-        _demand(before["role"] != message["role"], f"messages[{at}].role", "is the same as before; roles alternate")
-
-
-def _anthropic_answered(messages: Sequence[Mapping[str, Any]]) -> None:
+def _anthropic_results(messages: Sequence[Mapping[str, Any]]) -> None:
     asked: list[str] = []
     seen: list[str] = []
     for at, message in enumerate(messages):
@@ -307,13 +288,6 @@ def _anthropic_answered(messages: Sequence[Mapping[str, Any]]) -> None:
 def _blocks(message: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
     content = message["content"]
     return [] if isinstance(content, str) else [block for block in content if block["type"] == kind]
-
-
-def _anthropic_end(last: Mapping[str, Any]) -> None:
-    if last["role"] == "assistant":
-        content = last["content"]
-        text = content if isinstance(content, str) else content[-1].get("text", "")
-        _demand(text == text.rstrip(), "messages", "the last answer ends with white space")
 
 
 # ---- Ollama
@@ -335,32 +309,21 @@ def _ollama_message(message: Any, where: str) -> None:
     for at, image in enumerate(message.get("images", ())):
         _base64(image, f"{where}.images[{at}]")
     for at, call in enumerate(message.get("tool_calls", ())):
-        _ollama_function(call, f"{where}.tool_calls[{at}]")
+        place = f"{where}.tool_calls[{at}]"
+        _fields(_object(call, place), place, needed="function", allowed="id")
+        function = _object(call["function"], f"{place}.function")
+        _fields(function, f"{place}.function", needed="name arguments", allowed="index")
+        _named(function["name"], f"{place}.function.name")
+        _object(function["arguments"], f"{place}.function.arguments")
 
 
 _OLLAMA_FIELDS = "thinking images tool_calls tool_name tool_call_id"
 
 
-def _ollama_function(call: Any, where: str) -> None:
-    _fields(_object(call, where), where, needed="function", allowed="id")
-    function = _object(call["function"], f"{where}.function")
-    _fields(function, f"{where}.function", needed="name arguments", allowed="index")
-    _named(function["name"], f"{where}.function.name")
-    _object(function["arguments"], f"{where}.function.arguments")
-
-
-def _ollama_call(call: Mapping[str, Any]) -> str:
-    return str(call.get("id") or "") + " " + str(call["function"]["name"])
-
-
-def _ollama_result(result: Mapping[str, Any]) -> str:
-    return str(result.get("tool_call_id") or "") + " " + str(result.get("tool_name"))
-
-
 # ---- what they have in common
 
 
-def _answered(messages: Sequence[Mapping[str, Any]], call_id: _Name, result_id: _Name) -> None:
+def _results(messages: Sequence[Mapping[str, Any]], call_id: _Name, result_id: _Name) -> None:
     """Every call has one result, directly after it and in order, and every result its call."""
     waiting: list[str] = []
     seen: list[str] = []
