@@ -92,7 +92,8 @@ def inspect(root: Path, acknowledged: dict[int, str]) -> int:
 
 
 def log_of(root: Path) -> Path:
-    return root / "sessions" / f"{KEY}.jsonl"
+    (log,) = (root / "sessions").glob(f"{KEY}~*.jsonl")
+    return log
 
 
 def show(lines: list[str]) -> None:
