@@ -571,8 +571,11 @@ def test_words_that_joined_a_long_turn_before_a_crash_share_its_answer(root: Pat
     assert reply.extra["answers"] == [id_of(first), id_of(second)]
 
 
+@pytest.mark.parametrize("is_tidied", [False, True])
 @pytest.mark.parametrize("why", ["failed", "joined"])
-def test_in_an_older_log_words_after_others_without_an_answer_get_theirs(root: Path, why: str) -> None:
+def test_in_an_older_log_words_after_others_without_an_answer_get_theirs(
+    root: Path, why: str, *, is_tidied: bool
+) -> None:
     """An older version wrote no `answers`, but in the inbox which words had no answer of their own."""
     first, second = words("first"), words("second")
 
@@ -587,6 +590,9 @@ def test_in_an_older_log_words_after_others_without_an_answer_get_theirs(root: P
             sessions.with_internal_keys().submit(KEYS[0], [closing]).result()
 
     anyio.run(crash)
+    if is_tidied:
+        with nacre.open(root) as sessions:
+            assert forget_answered(sessions)
     assert served(root, [], enough=1, until_closed=True, model=Silent()).sent == [("ann", "to you")]
 
 

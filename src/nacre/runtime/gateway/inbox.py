@@ -164,6 +164,7 @@ class Inbox:
         names[name] = None
         for one in [*islice(names, max(0, len(names) - 2 * self._max_records))]:
             del names[one]
+            self._without_reply.discard(one)
 
     async def _rotate(self) -> bool:
         """Write everything that is open to the younger log again, and start the older one again as the younger.
@@ -179,8 +180,9 @@ class Inbox:
             carried += [AppendRecord("x.done", {"of": name, "text": text}) for name, text in self._results.items()]
             carried += [AppendRecord("x.sending", {"of": name}) for name in self._begun]
             limit = min(self._max_records, _MAX_CARRIED)
-            closed = [name for name in self._known if name not in self._open][-limit:]
-            carried += [AppendRecord("x.answered", {"of": name}) for name in closed]
+            for name in [name for name in self._known if name not in self._open][-limit:]:
+                why = {"failed": True} if name in self._without_reply else {}
+                carried.append(AppendRecord("x.answered", {"of": name, **why}))
             await self._sessions.submit(self._young, carried)
             await anyio.to_thread.run_sync(self._sessions.delete, self._old)
             self._old, self._young, self._count = self._young, self._old, 0
