@@ -8,7 +8,6 @@ in `FOR_GUESTS`; one without is the owner's alone.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal, TypeVar
@@ -166,12 +165,6 @@ def check_key(request: Request, key: str) -> str:
     """The key of a session that the caller may reach; raises Fault for any other, in the same words, there or not."""
     _check(_whole(request), caller(request), key)
     return key
-
-
-def new_key(request: Request) -> str:
-    """A key for a new session of the page."""
-    who, id = caller(request), secrets.token_hex(4)
-    return who.key(session=id) if who.account else f"web:{id}"
 
 
 def begin(request: Request, work: Callable[[Emit], Awaitable[T]], *, key: str, who: Caller | None = None) -> Running[T]:

@@ -18,7 +18,7 @@ from nacre.history.list_page import Order, parse_cursor
 from nacre.history.transcript import Transcript, Wanted, open_at
 from nacre.index import minilm
 from nacre.records import Losses, Record, SetMeta, View
-from nacre.render.conversation import Notice, notices, unreadable
+from nacre.render.conversation import notices, unreadable
 from nacre.render.usage import total_usage
 from nacre.sessions import Sessions
 from nacre.web.api import schemas
@@ -85,7 +85,7 @@ def list_sessions(sessions: Sessions, query: schemas.ListQuery) -> schemas.Sessi
         limit=query.limit,
         cursor=query.cursor or None,
     )
-    aside = notices(sessions.quarantine())
+    asides = {key: schemas.Aside(**asdict(notice)) for key, notice in notices(sessions.quarantine()).items()}
     return schemas.SessionList(
         count=len(page.items),
         total=page.total,
@@ -105,7 +105,7 @@ def list_sessions(sessions: Sessions, query: schemas.ListQuery) -> schemas.Sessi
                 cwd=info.cwd,
                 role=info.role,
                 model=info.model,
-                quarantine=_aside(aside.get(info.key)),
+                quarantine=asides.get(info.key),
             )
             for info in page.items
         ],
@@ -129,10 +129,6 @@ def search(
     return schemas.FoundList(count=len(items), total=len(items), has_more=False, next_cursor=None, items=items)
 
 
-def _aside(notice: Notice | None) -> schemas.Aside | None:
-    return None if notice is None else schemas.Aside(**asdict(notice))
-
-
 # ---- one session
 
 
@@ -152,10 +148,10 @@ def read(sessions: Sessions, key: str, query: schemas.ReadQuery) -> schemas.Conv
     """A page of a session; raises SessionNotFound, and Fault for a cursor that leads nowhere."""
     read_page = _read_live if query.scope == "live" else _read_whole
     head, items, total, has_more, losses = read_page(sessions, key, query)
-    notice = unreadable(head.key, losses)
+    aside, notice = notices(sessions.quarantine(head.key)).get(head.key), unreadable(head.key, losses)
     return replace(
         head,
-        quarantine=_aside(notices(sessions.quarantine(head.key)).get(head.key)),
+        quarantine=None if aside is None else schemas.Aside(**asdict(aside)),
         unreadable=None if notice is None else schemas.Unreadable(**asdict(notice)),
         count=len(items),
         total=total,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -192,9 +193,9 @@ async def sidebar(request: Request) -> Response:
 
 async def new(request: Request) -> Response:
     """A page for a new session, which is created by the first message."""
-    shown = Transcript(key=caller.new_key(request))
-    may_choose = not caller.caller(request).is_guest
-    body = transcript_page.html(shown, is_new=True, model=caller.agent(request).model, may_choose=may_choose)
+    who, id = caller.caller(request), secrets.token_hex(4)
+    shown = Transcript(key=who.key(session=id) if who.account else f"web:{id}")
+    body = transcript_page.html(shown, is_new=True, model=caller.agent(request).model, may_choose=not who.is_guest)
     return layout.page(request, "New session", body, side=await _side(request), kind="reader")
 
 
