@@ -6,8 +6,8 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from pathlib import Path, PurePath
+from typing import NamedTuple, Self
 
 import anyio
 import anyio.abc
@@ -54,6 +54,8 @@ async def run_agent(settings: Settings, options: Options = USUAL, *, emit: Emit 
     """
     store, agent, incognito = options.store, options.agent, options.incognito
     root = _root(store)
+    # The store that all agents' stores are in, none of which tools may see.
+    outermost = root if agent == MAIN else str(PurePath(root).parents[1])
     mine = settings.for_agent(agent)
     folder = None
     if options.folder is not None:
@@ -65,16 +67,14 @@ async def run_agent(settings: Settings, options: Options = USUAL, *, emit: Emit 
     try:
         opened = open_sessions(root, incognito=incognito)
         sessions = opened.sessions
-        closing.add("store", _later(sessions.close))
+        closing.add("store", sessions.close)
         app = App(mine, sessions, await provider_for(mine, options.model), name=agent)
         closing.add("model", app.close)
-        app.folder = folder
-        app.options = options
-        app.trouble = opened.trouble
+        app.folder, app.options, app.trouble = folder, options, opened.trouble
         if opened.trouble:
             # What the agent keeps besides its sessions is where they are.
             root = sessions.location
-        tokens = Tokens(_outermost(_root(store), agent))
+        tokens = Tokens(outermost)
         guests = Guests(mine, sessions.aliases, is_owners=tokens.is_owners)
         app.is_guest = lambda key: guests(app.children.outermost(key))
         home, notes = open_home(root, configured=mine.text("agent.workspace"))
@@ -85,7 +85,7 @@ async def run_agent(settings: Settings, options: Options = USUAL, *, emit: Emit 
             sessions=sessions,
             children=app.children,
             memory=app.memory,
-            root=root if opened.trouble else _outermost(root, agent),
+            root=root if opened.trouble else outermost,
             home=home,
             tokens=Path(root) / "mcp",
             folder=folder or open_folder(workspace(mine, root), settings),
@@ -142,11 +142,6 @@ def _root(store: str | None) -> str:
     return str(Path(store or default_place()).expanduser().absolute())
 
 
-def _outermost(root: str, agent: str) -> str:
-    """The store that all agents' stores are in, none of which tools may see."""
-    return root if agent == MAIN else str(Path(root).parents[1])
-
-
 @asynccontextmanager
 async def _run_background(app: App) -> AsyncIterator[None]:
     """Run what goes on besides the conversations: summaries, vectors for the search, and memory's reading."""
@@ -173,20 +168,13 @@ async def _open_memory(app: App, home: Path, closing: Closing) -> Memory:
     memory = Memory(
         app.sessions, home, provider=lambda: reader or app.provider, embedding=embedding, skips=app.skips_memory
     )
-    closing.add("memory", _later(memory.close))
+    closing.add("memory", memory.close)
     try:
         await anyio.to_thread.run_sync(memory.start)
     except NacreError:
         # Conversations go on without it; its worker tries again.
         logger.exception("memory could not start")
     return memory
-
-
-def _later(close: Callable[[], None]) -> Callable[[], Any]:
-    async def closed() -> None:
-        close()
-
-    return closed
 
 
 # ---- the store
@@ -305,9 +293,9 @@ class Closing:
     """Things to close, the last one first; one that fails does not keep the others from being closed."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+        self._parts: list[tuple[str, Callable[[], Awaitable[None] | None]]] = []
 
-    def add(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
+    def add(self, name: str, close: Callable[[], Awaitable[None] | None]) -> None:
         self._parts.append((name, close))
 
     async def close(self) -> list[str]:
@@ -317,7 +305,8 @@ class Closing:
             name, close = self._parts.pop()
             try:
                 with anyio.CancelScope(shield=True):
-                    await close()
+                    if (ending := close()) is not None:
+                        await ending
             except Exception:
                 # The rest is to be closed all the same.
                 logger.exception("a part could not be closed", extra={"part": name})

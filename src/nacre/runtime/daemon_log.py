@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -38,7 +37,7 @@ def logged(stream: TextIO, *, form: Form, level: str = "info", secrets: Iterable
     The values in `secrets` are not written, wherever they turn up.
     """
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_Json(secrets) if form == "json" else _Text(secrets))
+    handler.setFormatter(_LineFormatter(form, secrets))
     least = logging.getLevelNamesMapping()[level.upper()]
     handler.addFilter(lambda record: record.levelno >= (least if _is_ours(record) else logging.WARNING))
     ours, root = logging.getLogger(_OURS), logging.getLogger()
@@ -57,20 +56,25 @@ def secrets_in(environ: Mapping[str, str]) -> list[str]:
     return [value for name, value in environ.items() if _SECRET.search(name)]
 
 
-class _Line(logging.Formatter, ABC):
-    """A record as one line, without secrets."""
+class _LineFormatter(logging.Formatter):
+    """A record as one line, without secrets: a JSON object, or for people when, how bad, what, and about what."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    def __init__(self, form: Form, secrets: Iterable[str]) -> None:
         super().__init__()
+        self._form = form
         # The longest first: one may be the beginning of another.
         self._secrets = sorted({text for text in secrets if len(text) >= _MIN_SECRET}, key=len, reverse=True)
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._write(record, self._clean(_fields(record)))
-
-    @abstractmethod
-    def _write(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
-        """The line."""
+        fields, level = self._clean(_fields(record)), record.levelname.lower()
+        time = f"{datetime.fromtimestamp(record.created, UTC).isoformat(timespec='milliseconds')[:-6]}Z"
+        if self._form == "json":
+            head = {"time": time, "level": level, "logger": record.name}
+            return json.dumps({**head, **fields}, ensure_ascii=False)
+        text = fields.pop("message")
+        about = " ".join(f"{name}={_quote(value)}" for name, value in fields.items())
+        message = f"{time} {level:<7} {text if text.isprintable() else json.dumps(text)}"
+        return f"{message} ({about})" if about else message
 
     def _clean(self, value: Any) -> Any:
         match value:
@@ -90,25 +94,6 @@ class _Line(logging.Formatter, ABC):
                 return self._clean(str(value))
 
 
-class _Json(_Line):
-    """A JSON object per line."""
-
-    def _write(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
-        head = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name}
-        return json.dumps({**head, **fields}, ensure_ascii=False)
-
-
-class _Text(_Line):
-    """A line for people: when, how bad, what, and about what."""
-
-    def _write(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
-        about = " ".join(f"{name}={_quote(value)}" for name, value in fields.items() if name != "message")
-        text = fields["message"]
-        text = text if text.isprintable() else json.dumps(text)
-        message = f"{_time(record)} {record.levelname.lower():<7} {text}"
-        return f"{message} ({about})" if about else message
-
-
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     """The message, what it is about, and the exception that led to it, if any."""
     found: dict[str, Any]
@@ -125,10 +110,6 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
         trace = [f"{PurePath(at.filename).name}:{at.lineno} {at.name}" for at in extract_tb(error.__traceback__)]
         found |= {"exception": describe_error(error), "trace": trace}
     return found
-
-
-def _time(record: logging.LogRecord) -> str:
-    return f"{datetime.fromtimestamp(record.created, UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
 def _quote(value: Any) -> str:

@@ -52,8 +52,7 @@ class FileHistory:
     """What turns did to the files of a workspace, and how to take it back."""
 
     def __init__(self, sessions: Sessions, outermost: Callable[[str], str]) -> None:
-        self._sessions = sessions
-        self._outermost = outermost
+        self._sessions, self._outermost = sessions, outermost
         self.workspace: Workspace | None = None
 
     def keep(self, key: str, path: str, before: bytes | None, after: bytes) -> None:

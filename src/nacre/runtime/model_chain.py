@@ -39,9 +39,7 @@ class ModelChain:
         self._settings = settings
         self._refs = tuple(rest)
         self._models: list[Model | None] = [first, *(None for _ in rest)]
-        self._at = 0
-        self._left = 0.0
-        self._clock = clock
+        self._at, self._left, self._clock = 0, 0.0, clock
         self.note = first.note
         """A line about the choice for the person who did not make it; "" if there is nothing to say."""
 

@@ -53,8 +53,7 @@ class Delegated:
     """Runs child sessions through the kernel; each is named by its parent and the call that asked for it."""
 
     def __init__(self, sessions: Sessions, deliver: Deliver) -> None:
-        self._sessions = sessions
-        self._deliver = deliver
+        self._sessions, self._deliver = sessions, deliver
         self.running: dict[str, Tally] = {}
 
     def depth(self, key: str) -> int:

@@ -89,8 +89,7 @@ class Guests:
     ) -> None:
         access = access_of(settings)
         self._access = {name: access(name) for name in channel_tables(settings)}
-        self._aliases = aliases
-        self._is_owners = is_owners
+        self._aliases, self._is_owners = aliases, is_owners
 
     def __call__(self, key: str) -> bool:
         # A request without a session has no key.
