@@ -8,25 +8,13 @@ from itertools import groupby
 
 from nacre.agent.ports import STOPPED
 from nacre.render.colours import Painter
-from nacre.render.markdown import (
-    Block,
-    Code,
-    Definitions,
-    Heading,
-    Item,
-    Line,
-    Listing,
-    Paragraph,
-    Quote,
-    Table,
-    parse,
-)
+from nacre.render.markdown import Block, Code, Definitions, Heading, Line, Listing, Paragraph, Quote, Table, parse
 from nacre.render.spans import BOLD, CODE, ITALIC, STRUCK, Span, is_linkable, spans
 from nacre.render.text import visible
 
 _TAGS = ((CODE, "code"), (STRUCK, "del"), (ITALIC, "em"), (BOLD, "strong"))
 _TASK = re.compile(r"\[([ xX])\] ")
-_MOST_COLOURED = 20_000
+_MAX_COLOURED = 20_000
 # The styles of a terminal, as the classes of its colours; code of an unknown language has none.
 _LOOKS = {
     "1": "bold",
@@ -81,7 +69,7 @@ def _block(block: Block, references: Mapping[str, str]) -> Iterator[str]:
         case Code(language, text):
             label = f' data-language="{escaped(language)}"' if language else ""
             # What scrolls can be reached by keys.
-            yield f'<pre tabindex="0"{label}><code>{_coloured(language, text)}</code></pre>'
+            yield f'<pre tabindex="0"{label}><code>{_paint(language, text)}</code></pre>'
         case Table():
             yield from _table(block, references)
         case Quote(inner):
@@ -99,19 +87,15 @@ def _list(block: Listing, references: Mapping[str, str]) -> Iterator[str]:
     # The marks stand on the side where the lines begin.
     yield f'<{tag}{start} dir="auto">'
     for item in block.items:
-        yield from _item(item, references)
+        match item.blocks:
+            case (Paragraph(text), *rest) if (task := _TASK.match(text)) is not None:
+                word, sign = ("to do", "☐") if task[1] == " " else ("done", "☑")
+                box = f'<span class="box" role="img" aria-label="{word}">{sign}</span>'
+                inner = (Paragraph(text[task.end() :]), *rest)
+                yield from (f'<li class="task">{box} ', *_all(inner, references), "</li>")
+            case _:
+                yield from ("<li>", *_all(item.blocks, references), "</li>")
     yield f"</{tag}>"
-
-
-def _item(item: Item, references: Mapping[str, str]) -> Iterator[str]:
-    match item.blocks:
-        case (Paragraph(text), *rest) if (task := _TASK.match(text)) is not None:
-            word, sign = ("to do", "☐") if task[1] == " " else ("done", "☑")
-            box = f'<span class="box" role="img" aria-label="{word}">{sign}</span>'
-            inner = (Paragraph(text[task.end() :]), *rest)
-            yield from (f'<li class="task">{box} ', *_all(inner, references), "</li>")
-        case _:
-            yield from ("<li>", *_all(item.blocks, references), "</li>")
 
 
 def _table(block: Table, references: Mapping[str, str]) -> Iterator[str]:
@@ -126,41 +110,36 @@ def _table(block: Table, references: Mapping[str, str]) -> Iterator[str]:
     yield "</table></div>"
 
 
-def _coloured(language: str, text: str) -> str:
+def _paint(language: str, text: str) -> str:
     """Code with its keywords, names and texts in colour, where the language is known."""
-    if not language or len(text) > _MOST_COLOURED:
+    if not language or len(text) > _MAX_COLOURED:
         return escaped(text)
     painter = Painter(language)
-    return "\n".join("".join(_painted(painter.pieces(line))) for line in text.split("\n"))
-
-
-def _painted(pieces: Iterable[tuple[str, str]]) -> Iterator[str]:
-    for look, many in groupby(pieces, key=lambda piece: _LOOKS.get(piece[1], "")):
-        text = escaped("".join(text for text, _ in many))
-        yield f'<span class="{look}">{text}</span>' if look and text.strip() else text
+    lines = []
+    for line in text.split("\n"):
+        painted = ""
+        for look, pieces in groupby(painter.pieces(line), key=lambda piece: _LOOKS.get(piece[1], "")):
+            part = escaped("".join(piece for piece, _ in pieces))
+            painted += f'<span class="{look}">{part}</span>' if look and part.strip() else part
+        lines.append(painted)
+    return "\n".join(lines)
 
 
 def _spans(found: Iterable[Span]) -> str:
-    return "".join(_link(address, list(group)) for address, group in groupby(found, key=lambda span: span.address))
-
-
-def _link(address: str, label: list[Span]) -> str:
-    """A link with its address shown; no link where a click could do anything but open a page or a letter."""
-    text = "".join(map(_span, label))
-    if not address:
-        return text
-    is_shown = "".join(span.text for span in label) in {address, address.removeprefix("mailto:")}
-    shown = "" if is_shown else f' <span class="address">({escaped(address)})</span>'
-    if not is_linkable(address):
-        return f"{text}{shown}"
-    return f'<a href="{escaped(address)}" rel="noopener noreferrer nofollow">{text}</a>{shown}'
-
-
-def _span(span: Span) -> str:
-    text = escaped(span.text)
-    if "\n" in text:
-        text = text.replace("\n", "<br>\n")
-    for style, tag in _TAGS:
-        if span.style & style:
-            text = f"<{tag}>{text}</{tag}>"
-    return text
+    """Spans and their links, with addresses shown; no link where a click could do more than open a page or a mail."""
+    parts = []
+    for address, group in groupby(found, key=lambda span: span.address):
+        label = text = ""
+        for span in group:
+            label += span.text
+            part = escaped(span.text).replace("\n", "<br>\n")
+            for style, tag in _TAGS:
+                if span.style & style:
+                    part = f"<{tag}>{part}</{tag}>"
+            text += part
+        if address and is_linkable(address):
+            text = f'<a href="{escaped(address)}" rel="noopener noreferrer nofollow">{text}</a>'
+        parts.append(text)
+        if address and label not in {address, address.removeprefix("mailto:")}:
+            parts.append(f' <span class="address">({escaped(address)})</span>')
+    return "".join(parts)

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from nacre.render.spans import ADDRESS, TITLE, address_of, reference_key
 
-_DEEPEST = 8
-_MOST_COLUMNS = 64
+_MAX_DEPTH = 8
+_MAX_COLUMNS = 64
 _CODE_INDENT = 4
 
 
@@ -135,9 +135,6 @@ class _List:
         self.base = base
         self.items: list[tuple[str, _Container]] = []
 
-    def close(self) -> Listing:
-        return Listing(tuple(Item(mark, inner.close()) for mark, inner in self.items))
-
 
 class _Container:
     """What blocks are in: the text, a quote, or an item, whose lines are indented by `least` and begin at `offset`."""
@@ -150,13 +147,14 @@ class _Container:
         self.offset = offset
 
     def close(self) -> tuple[Block, ...]:
-        return tuple(map(_closed, self.blocks))
-
-
-def _closed(block: Block | _List | _Container) -> Block:
-    if isinstance(block, _List):
-        return block.close()
-    return Quote(block.close()) if isinstance(block, _Container) else block
+        done: list[Block] = []
+        for block in self.blocks:
+            if isinstance(block, _List):
+                items = (Item(mark, inner.close()) for mark, inner in block.items)
+                done.append(Listing(tuple(items)))
+            else:
+                done.append(Quote(block.close()) if isinstance(block, _Container) else block)
+        return tuple(done)
 
 
 class _Fence(Struct, frozen=True):
@@ -198,7 +196,11 @@ class _Parser:
         rest, depth = self._inside(self._source[at])
         is_inside = depth == len(self._open)
         if self._kind == _FENCED and is_inside:
-            self._take_code(rest)
+            # Code goes up to a fence of the same sort and at least that length; without one, up to the end.
+            if _closes(rest, self._fence.mark):
+                self._end_block()
+            else:
+                self._lines.append(_without_indent(rest, self._fence.indent))
             return
         if not rest.strip():
             self._take_blank(depth)
@@ -261,21 +263,22 @@ class _Parser:
 
     def _enter(self, rest: str) -> str:
         """Open the containers that begin in a line; gives the line without their marks."""
-        while len(self._open) <= _DEEPEST:
+        while len(self._open) <= _MAX_DEPTH:
             if mark := _QUOTED.match(rest):
-                self._push(_Container())
+                self._end_block()
+                quote = _Container()
+                self._open[-1].blocks.append(quote)
+                self._open.append(quote)
                 rest = rest[mark.end() :]
                 continue
             item = _ITEM.match(rest)
-            if item is None or _RULED.match(rest) or (self._kind == _PARAGRAPH and not _interrupts(item)):
+            if item is None or _RULED.match(rest):
+                break
+            # Not every item may follow a paragraph at once: a year at the beginning of a line is no item.
+            if self._kind == _PARAGRAPH and (item[3] is None or item[2][:-1] not in {"", "1"}):
                 break
             rest = self._enter_item(rest, item)
         return rest
-
-    def _push(self, container: _Container) -> None:
-        self._end_block()
-        self._open[-1].blocks.append(container)
-        self._open.append(container)
 
     def _enter_item(self, rest: str, item: re.Match[str]) -> str:
         lead, mark, blanks = _indent(item[1]), item[2], item[3] or ""
@@ -297,7 +300,7 @@ class _Parser:
 
     def _put(self, rest: str) -> None:
         """Put a line into the block that is open, or into a new one."""
-        if self._kind == _PARAGRAPH and self._go_on_with_paragraph(rest):
+        if self._kind == _PARAGRAPH and self._continue_paragraph(rest):
             return
         if self._kind == _TABLE and "|" in rest and not _starts_block(rest):
             self._lines.append(rest)
@@ -308,7 +311,7 @@ class _Parser:
         self._end_block()
         self._begin_block(rest)
 
-    def _go_on_with_paragraph(self, rest: str) -> bool:
+    def _continue_paragraph(self, rest: str) -> bool:
         """Take a line that continues a paragraph, or makes a heading or a table of it; False if it does neither."""
         if underline := _UNDERLINE.match(rest):
             found = self._paragraph()
@@ -341,13 +344,6 @@ class _Parser:
         elif rest.strip():
             self._kind, self._lines = _PARAGRAPH, [rest]
 
-    def _take_code(self, rest: str) -> None:
-        """Code goes up to a fence of the same sort and at least that length; without one, up to the end."""
-        if _closes(rest, self._fence.mark):
-            self._end_block()
-        else:
-            self._lines.append(_without_indent(rest, self._fence.indent))
-
     def _end_block(self) -> None:
         """Put the block that is open where it belongs."""
         add = self._open[-1].blocks.append
@@ -358,7 +354,11 @@ class _Parser:
         elif self._kind == _INDENTED:
             add(Code("", "\n".join(self._lines).rstrip("\n")))
         elif self._kind == _TABLE:
-            add(self._table())
+            # With as many columns as its first line has.
+            rows = [_cells(line) for line in self._lines]
+            count = len(rows[0])
+            filled = tuple((*row[:count], *[""] * (count - len(row))) for row in rows)
+            add(Table(filled, (*self._sides[:count], *[""] * (count - len(self._sides)))))
         self._kind, self._lines = _NOTHING, []
 
     def _paragraph(self) -> Paragraph | Definitions:
@@ -371,22 +371,10 @@ class _Parser:
             self.references.setdefault(reference_key(found["label"]), address_of(found))
         return Definitions(text)
 
-    def _table(self) -> Table:
-        """The lines as a table with as many columns as its first line has."""
-        rows = [_cells(line) for line in self._lines]
-        count = len(rows[0])
-        filled = tuple((*row[:count], *[""] * (count - len(row))) for row in rows)
-        return Table(filled, (*self._sides[:count], *[""] * (count - len(self._sides))))
-
 
 def _starts_block(rest: str) -> bool:
     """Tell whether a line begins something that cannot be a part of a paragraph."""
     return _STARTS.match(rest) is not None and any(sort.match(rest) for sort in (_FENCE, _HEADING, _RULED))
-
-
-def _interrupts(item: re.Match[str]) -> bool:
-    """Tell whether an item may follow a paragraph at once: a year at the beginning of a line is no item."""
-    return item[3] is not None and item[2][:-1] in {"", "1"}
 
 
 def _closes(line: str, mark: str) -> bool:
@@ -396,7 +384,7 @@ def _closes(line: str, mark: str) -> bool:
 
 def _is_head(line: str) -> bool:
     """Tell whether a line can be the first of a table."""
-    return 0 < line.count("|") <= _MOST_COLUMNS
+    return 0 < line.count("|") <= _MAX_COLUMNS
 
 
 def _is_rule(line: str) -> bool:

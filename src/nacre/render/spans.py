@@ -32,7 +32,7 @@ def spans(text: str, references: Mapping[str, str] | None = None) -> Sequence[Sp
     """The spans of a text; `references` has the addresses of links by their labels, as `reference_key` gives them."""
     if _MARKED.search(text) is None:
         return (Span(text),)
-    return _merged(_styled(_Reader(text, references or {}).read()))
+    return _merge(_style(_Reader(text, references or {}).read()))
 
 
 def reference_key(label: str) -> str:
@@ -91,7 +91,7 @@ ADDRESS = rf"<(?P<angled>(?:[^<>\\\n]|\\.)*+)>|(?P<plain>(?!<)(?:{_INNER}|{_NEST
 TITLE = r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+\)"
 _TARGET = re.compile(rf"\([ \t\n]*+(?:{ADDRESS})?(?:[ \t\n]++(?:{TITLE}))?[ \t\n]*+\)", re.DOTALL)
 _LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.){0,999}+)\]", re.DOTALL)
-_LONGEST_LABEL = 999
+_MAX_LABEL = 999
 
 
 class _Run:
@@ -106,7 +106,7 @@ class _Run:
         self.ends = 0
         """How many emphases end here, before what is left of the marks."""
         self.opens: list[int] = []
-        """The styles that begin behind what is left, the innermost first."""
+        """The styles that begin after what is left, the innermost first."""
         before = text[start - 1] if start else " "
         after = text[end] if end < len(text) else " "
         opens = not after.isspace() and (not _is_sign(after) or _is_border(before))
@@ -122,7 +122,7 @@ def _is_sign(character: str) -> bool:
 
 
 def _is_border(character: str) -> bool:
-    """Tell whether a word that is emphasised may end or begin beside it, though it has punctuation there."""
+    """Tell whether a word that is emphasised may end or begin next to it, though it has punctuation there."""
     return character.isspace() or _is_sign(character) or _is_wide(character)
 
 
@@ -162,7 +162,7 @@ class _Reader:
         self._runs: list[_Run] = []
         self._brackets: list[_Bracket] = []
         self._closed = 0
-        """How many of the brackets cannot begin a link, since there is one behind them: links do not nest."""
+        """How many of the brackets cannot begin a link, since there is one after them: links do not nest."""
         self._last_bracket = -1
         self._ticks: dict[int, list[int]] | None = None
 
@@ -178,7 +178,7 @@ class _Reader:
         return nodes
 
     def _take(self, match: re.Match[str]) -> int:
-        """Take a token; gives where the text behind it begins."""
+        """Take a token; gives where the text after it begins."""
         nodes, end = self._nodes, match.end()
         match match.lastgroup:
             case "mark":
@@ -205,7 +205,7 @@ class _Reader:
                 address = match["auto"]
                 nodes.append(Span(address, address=address if ":" in address else f"mailto:{address}"))
             case "bare":
-                address = _without_end(match["bare"])
+                address = _trim_address(match["bare"])
                 nodes.append(Span(address, address=address))
                 return match.start() + len(address)
             case _:
@@ -216,26 +216,22 @@ class _Reader:
     def _take_code(self, match: re.Match[str]) -> int:
         """Take code up to a run of as many ticks; without one, the ticks themselves."""
         ticks, start = match[0], match.end()
-        end = self._find_ticks(len(ticks), start)
-        if end < 0:
-            self._nodes.append(Span(ticks))
-            return start
-        body = self._text[start:end].replace("\n", " ")
-        if body.startswith(" ") and body.endswith(" ") and body.strip():
-            body = body[1:-1]
-        self._nodes.append(Span(body, CODE))
-        return end + len(ticks)
-
-    def _find_ticks(self, length: int, at: int) -> int:
-        """Where the next run of so many ticks begins, -1 if there is none."""
         if self._ticks is None:
             # All are looked for at once, and only now: most texts have none.
             self._ticks = {}
             for run in re.finditer("`+", self._text):
                 self._ticks.setdefault(len(run[0]), []).append(run.start())
-        starts = self._ticks.get(length, [])
-        place = bisect_left(starts, at)
-        return starts[place] if place < len(starts) else -1
+        starts = self._ticks.get(len(ticks), [])
+        place = bisect_left(starts, start)
+        if place == len(starts):
+            self._nodes.append(Span(ticks))
+            return start
+        end = starts[place]
+        body = self._text[start:end].replace("\n", " ")
+        if body.startswith(" ") and body.endswith(" ") and body.strip():
+            body = body[1:-1]
+        self._nodes.append(Span(body, CODE))
+        return end + len(ticks)
 
     def _close_bracket(self, end: int) -> int:
         """Make a link of what is between the last bracket and this one, if an address belongs to it."""
@@ -248,14 +244,14 @@ class _Reader:
         if bracket is None or found is None:
             self._nodes.append(Span("]"))
             return end
-        address, behind = found
+        address, after = found
         _pair(self._runs[bracket.runs :])
         del self._runs[bracket.runs :]
         self._nodes[bracket.node] = _Begin(address)
         self._nodes.append(_End())
         if not bracket.is_image:
             self._closed = len(self._brackets)
-        return behind
+        return after
 
     def _target(self, bracket: _Bracket, end: int) -> tuple[str, int] | None:
         """The address of a link whose text ends there, and where what says it ends."""
@@ -264,13 +260,13 @@ class _Reader:
             return address_of(target), target.end()
         if not self._references:
             return None
-        label, behind = "", end
+        label, after = "", end
         if named := _LABEL.match(text, end):
-            label, behind = named[1], named.end()
-        if not label and self._last_bracket < bracket.start and end - bracket.start <= _LONGEST_LABEL:
+            label, after = named[1], named.end()
+        if not label and self._last_bracket < bracket.start and end - bracket.start <= _MAX_LABEL:
             label = text[bracket.start : end - 1]
         address = self._references.get(reference_key(label)) if label else None
-        return None if address is None else (address, behind)
+        return None if address is None else (address, after)
 
 
 def _is_formula(text: str) -> bool:
@@ -281,7 +277,7 @@ def _is_formula(text: str) -> bool:
     return not any(map(str.isspace, body)) or "_" in body or _FORMULA.search(body) is not None
 
 
-def _without_end(address: str) -> str:
+def _trim_address(address: str) -> str:
     """A bare address without the punctuation of the sentence around it."""
     end = len(address)
     surplus = address.count(")") - address.count("(")
@@ -330,7 +326,7 @@ def _fits(first: _Run, last: _Run) -> bool:
     return not is_in_word or first.sign == "~" or (first.length + last.length) % 3 > 0 or first.length % 3 == 0
 
 
-def _styled(nodes: Sequence[_Node]) -> Iterator[Span]:
+def _style(nodes: Sequence[_Node]) -> Iterator[Span]:
     """The spans in their styles, without the marks that made them; of links in links the outer one counts."""
     around, links = [PLAIN], [""]
     for node in nodes:
@@ -349,7 +345,7 @@ def _styled(nodes: Sequence[_Node]) -> Iterator[Span]:
                 links.pop()
 
 
-def _merged(found: Iterator[Span]) -> list[Span]:
+def _merge(found: Iterator[Span]) -> list[Span]:
     """The spans with neighbours of one style and link joined."""
     joined: list[Span] = []
     texts: list[str] = []
