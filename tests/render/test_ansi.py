@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nacre.render.ansi import ansi, plain
+from nacre.render.html import ansi, plain
 from nacre.render.html_page import STYLE
 from tests.growth import assert_linear
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from nacre.render.ansi import ansi, plain
 from nacre.render.conversation import Cover, Cut, MessageView, Part
-from nacre.render.html import escaped, html
+from nacre.render.html import ansi, escaped, html, plain
 from nacre.render.text import clip, one_line, size
 
 _MAX_LINE = 200

@@ -16,10 +16,9 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from nacre.messages import Message, ToolCall
-from nacre.render.ansi import ansi, plain
 from nacre.render.changes import addition_html, edit_html, is_patch, patch_html
 from nacre.render.conversation import Call, arguments_of, describe_part, is_text, text_in
-from nacre.render.html import escaped
+from nacre.render.html import ansi, escaped, plain
 from nacre.render.html_page import amount
 from nacre.render.spans import is_linkable
 from nacre.render.text import clip, one_line, size
