@@ -288,13 +288,10 @@ class RecordStamp(Struct, frozen=True):
 
 
 Apply = Callable[[Operation, RecordStamp, State, Records], Record | None]
-
-"""(operation, stamp, state, past) -> the record to write; None when there is nothing to change; may refuse."""
-
+"""(operation, stamp, state, records) -> the record to write; None when there is nothing to change; may refuse."""
 
 Replay = Callable[[Record, State, Records], tuple[int | None, State]]
-
-"""(record, state, past) -> the link and state a written record has when it follows another state."""
+"""(record, state, records) -> the link and state a written record has when it follows another state."""
 
 
 class Rules(Struct, frozen=True):

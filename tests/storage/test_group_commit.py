@@ -18,7 +18,7 @@ import pytest
 from nacre.errors import Conflict, DurabilityUnknown, Refused, StoreError
 from nacre.records import AppendRecord, Transaction
 from nacre.storage import group_commit
-from nacre.storage.group_commit import Committer, Gate, Owner, Pending
+from nacre.storage.group_commit import Committer, Latch, Owner, Pending
 from nacre.storage.transaction import PendingCommit
 from tests.strikes import at_every_step, is_struck
 
@@ -112,10 +112,10 @@ class Stand(Semaphore):
     def __init__(self) -> None:
         super().__init__(0)
 
-    def gate(self) -> Gate:
+    def latch(self) -> Latch:
         stand = self
 
-        class Seen(Gate):
+        class Seen(Latch):
             def result(self) -> int:
                 stand.release()
                 return super().result()
@@ -130,7 +130,7 @@ def stand() -> Stand:
 
 @pytest.fixture
 def queue(log: Log, later: Later, stand: Stand) -> Committer:
-    return Committer(log.commit, later, gate=stand.gate)
+    return Committer(log.commit, later, latch=stand.latch)
 
 
 def coming(queue: Committer, stand: Stand) -> Come:
@@ -219,13 +219,13 @@ def test_a_thread_that_waited_gets_the_error_of_its_own_unit(
 
 
 def test_who_comes_just_as_the_writer_leaves_is_not_forgotten(log: Log, later: Later, stand: Stand) -> None:
-    def late() -> Gate:
+    def late() -> Latch:
         """Made by a thread that found the writer at work, when the writer has gone."""
         log.free.set()
         assert writer.result(WAIT) == 1
-        return stand.gate()
+        return stand.latch()
 
-    queue = Committer(log.commit, later, gate=late)
+    queue = Committer(log.commit, later, latch=late)
     come = coming(queue, stand)
     log.free.clear()
     with ThreadPoolExecutor(2) as pool:
@@ -383,8 +383,8 @@ def test_it_can_be_wrapped_for_an_event_loop(*, is_first: bool) -> None:
         asyncio.run(wait("refused"))
 
 
-@pytest.mark.parametrize("waiting", [Gate(), Pending()])
-def test_of_several_answers_the_first_counts(waiting: Gate | Pending) -> None:
+@pytest.mark.parametrize("waiting", [Latch(), Pending()])
+def test_of_several_answers_the_first_counts(waiting: Latch | Pending) -> None:
     commit = PendingCommit(transaction("a"))
     commit.number = 7
     waiting.resolve(commit, None)
@@ -445,8 +445,8 @@ def test_a_signal_while_the_pool_is_busy_leaves_no_thread_waiting_for_its_result
 
 def test_a_signal_at_any_step_of_a_writer_leaves_nobody_waiting_who_came_meanwhile() -> None:
     def go_through(step: int) -> bool:
-        log, later, gate = Log(), Later(), Gate()
-        to_come = [(PendingCommit(transaction("b")), gate)]
+        log, later, latch = Log(), Later(), Latch()
+        to_come = [(PendingCommit(transaction("b")), latch)]
 
         def write(commits: Sequence[PendingCommit]) -> None:
             committer._waiting.extend(to_come)
@@ -456,7 +456,7 @@ def test_a_signal_at_any_step_of_a_writer_leaves_nobody_waiting_who_came_meanwhi
         committer = Committer(write, later)
         came = is_struck(step, lambda: committer.run(transaction("a")), group_commit)
         later.run()
-        assert to_come or not gate._lock.locked(), step
+        assert to_come or not latch._lock.locked(), step
         return came
 
     at_every_step(go_through)

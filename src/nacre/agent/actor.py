@@ -45,7 +45,7 @@ class KernelSessions(Protocol):
     """All that the kernel needs of sessions, whatever keeps them."""
 
     def submit(self, key: str, entries: Sequence[Entry | SetMeta], *, id: str | None = None) -> Awaitable[int]:
-        """Store entries as one unit; gives the last number once they are durable."""
+        """Store entries as one transaction; gives the last number once they are durable."""
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         """The session at this moment: its last messages, summary and meta."""
@@ -127,7 +127,7 @@ class LiveSession:
         )
 
     async def commit(self, entries: Sequence[Entry | SetMeta], *, id: str | None = None) -> int:
-        """Store entries as one unit, and return when they are durable, whatever is cancelled meanwhile."""
+        """Store entries as one transaction, and return when they are durable, whatever is cancelled meanwhile."""
         with anyio.CancelScope(shield=True):
             number = await self._sessions.submit(self.key, entries, id=id or None)
             await self._pace()
@@ -179,7 +179,8 @@ class Agent(Struct, frozen=True, kw_only=True):
 class UserMessage(Struct, frozen=True, kw_only=True):
     """A message from somewhere; `id` is the channel's own name for it, so that it counts once.
 
-    `meta` is stored in the same unit, as meta of the session; fields that it has are kept. `extra` is the message's.
+    `meta` is stored in the same transaction, as meta of the session; fields that it has are kept. `extra` is that of
+    the message.
     """
 
     key: str

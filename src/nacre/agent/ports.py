@@ -192,7 +192,7 @@ Look = Callable[[int | None], Awaitable[Context]]
 """What the model is shown now; given the size of a request that was refused, in fewer estimated tokens than that."""
 
 Commit = Callable[[Sequence[Entry]], Awaitable[int]]
-"""Store entries as one unit; returns the last number once they are durable."""
+"""Store entries as one transaction; returns the last number once they are durable."""
 
 Pace = Callable[[], Awaitable[None]]
 """Wait until a turn may go on, where there is more to do than can be done at once."""

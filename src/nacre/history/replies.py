@@ -104,12 +104,12 @@ def _first_reply(
 def _message_and_later(view: Records, id: str) -> dict[int, Record]:
     """The last message that was stored under an id, all that was ever said after it, and its reply, by number."""
     found: dict[int, Record] = {}
-    unit = range(0)
+    group = range(0)
     for record in view.all():
         if record.id == id:
             first, count = record.tx or (record.n, 1)
-            unit = range(first, first + count)
-        if record.t == "msg" and record.n in unit:
+            group = range(first, first + count)
+        if record.t == "msg" and record.n in group:
             found = {record.n: record}
         elif record.p in found or (found and record.m is not None and id in ids_answered(record.m)):
             # A reply that names the id is found also where what was between them is lost.

@@ -194,7 +194,7 @@ class Compactor:
     async def undo(self, key: str) -> int:
         """Take the last summary back: what it covers is live again, and so is what was said since.
 
-        One unit. Returns how many messages are live again; raises Conflict if the history was changed otherwise since.
+        In one step. Returns how many messages are live again; raises Conflict if the history was changed otherwise.
         """
         return await anyio.to_thread.run_sync(_undo, self._sessions, key)
 

@@ -189,8 +189,8 @@ class Pending(Future[int]):
                     logger.exception("exception calling callback for %r", self)
 
 
-class Gate:
-    """One-shot latch for a blocking caller; much cheaper than a future."""
+class Latch:
+    """Holds a blocking caller until its transaction has an outcome; much cheaper than a future."""
 
     __slots__ = ("_error", "_lock", "_number")
 
@@ -216,17 +216,17 @@ class Gate:
             self._lock.release()
 
 
-Waiting = tuple[PendingCommit, Pending | Gate]
+Waiting = tuple[PendingCommit, Pending | Latch]
 
 
 class Committer:
     """The queue of one log.
 
-        run                                            submit
-         |  idle, and nobody waits                       |
-         |------------------------> commit this transaction     |
-         |  else                                         |
-         '----------> queue <----------------------------'
+        run                                                 submit
+         |  idle, and nobody waits                            |
+         |------------------------> commit this transaction   |
+         |  else                                              |
+         '----------> queue <---------------------------------'
                         '--> a thread of the pool: commit all that wait as one batch, again and again
 
     So a caller that is interrupted by a signal, which strikes the main thread only, holds nobody else's transaction.
@@ -240,13 +240,13 @@ class Committer:
         later: Later,
         free: Callable[[], None] = lambda: None,
         *,
-        gate: Callable[[], Gate] = Gate,
+        latch: Callable[[], Latch] = Latch,
     ) -> None:
         self._commit = commit
         self._later = later
         # Unlocks the log for others; called if anything was raised, since a signal may strike while it is unlocked.
         self._free = free
-        self._gate = gate
+        self._latch = latch
         # The turn to work on the log.
         self._turn = RLock()
         self._owner = Owner(self._turn)
@@ -262,12 +262,12 @@ class Committer:
         if me in near:
             self.refuse_nested()
         commit = PendingCommit(transaction)
-        gate = None
+        latch = None
         near.append(me)
         try:
             if self._waiting or not self._turn.acquire(blocking=False):
-                gate = self._gate()
-                self._waiting.append((commit, gate))
+                latch = self._latch()
+                self._waiting.append((commit, latch))
                 # If the log is idle, a thread of the pool is called; if not, the one that is at it calls afterwards.
                 if self._turn.acquire(blocking=False):
                     self._turn.release()
@@ -282,8 +282,8 @@ class Committer:
             raise
         finally:
             near.remove(me)
-        if gate is not None:
-            return gate.result()
+        if latch is not None:
+            return latch.result()
         if commit.error is not None:
             raise commit.error
         return commit.number or 0

@@ -93,7 +93,7 @@ class Upkeep(Protocol):
         """What a key has, without reading its log."""
 
     def each(self, *, archived: bool) -> Iterator[Listed]:
-        """The active or the archived sessions; a past is good until the next one is asked for."""
+        """The active or the archived sessions; a view is good until the next one is asked for."""
 
     def move(self, key: str, *, archive: bool) -> None:
         """Archive the active session, or bring the newest archived one back."""

@@ -71,7 +71,7 @@ def relink(tail: Tail, view: LogView, rules: Rules) -> tuple[list[bytes], State]
     """The lines of the records in doubt, and the state after them.
 
     After a gap, links and states are computed again: what is missing there was never acknowledged, and must leave no
-    trace. `past` is the log up to where doubt begins.
+    trace. `view` is the log up to where doubt begins.
 
         before   3 -> 4 -> [5 lost] -> 6 -> 7        each record has the link and the state of the one before it
         after    3 -> 4 -------------> 6'-> 7'

@@ -96,7 +96,7 @@ def _content(record: Record, view: Records) -> bytes:
 
 
 class Growing(Records, Protocol):
-    """A past that records are being added to: it shows those which are numbered but not yet written."""
+    """A view that records are being added to: it shows those which are numbered but not yet written."""
 
     staged: Sequence[Record]
 
@@ -132,12 +132,12 @@ def refusal(key: str, error: Exception) -> Exception:
 
 
 class Batch:
-    """What one write and one flush will store; `past` is the log before it."""
+    """What one write and one flush will store; `view` is the log before it."""
 
-    __slots__ = ("_past", "_relaxed", "_rules", "_ts", "header", "ids", "lines", "n", "payloads", "records", "state")
+    __slots__ = ("_relaxed", "_rules", "_ts", "_view", "header", "ids", "lines", "n", "payloads", "records", "state")
 
     def __init__(self, view: Growing, *, rules: Rules, now: float, relaxed: bool = False) -> None:
-        self._past = view
+        self._view = view
         self._rules = rules
         self._ts = timestamp(now)
         self._relaxed = relaxed
@@ -162,7 +162,7 @@ class Batch:
             # If the transaction is in the batch all the same, the error came from a signal handler.
             if len(self.lines) != lines:
                 raise
-            commit.error = refusal(self._past.key, error)
+            commit.error = refusal(self._view.key, error)
             return 0
 
     def add(self, transaction: Transaction) -> int:
@@ -172,7 +172,7 @@ class Batch:
             return 0
         # 2. A retry gets the number of the first try.
         if transaction.id is not None:
-            seen = self.ids.get(transaction.id) or self._past.window().get(transaction.id)
+            seen = self.ids.get(transaction.id) or self._view.window().get(transaction.id)
             if seen is not None and seen[0] > self.n - WINDOW:
                 if seen[1] != transaction.print:
                     raise Conflict(f"id {transaction.id!r} was used for other content, stored as record {seen[0]}")
@@ -204,8 +204,8 @@ class Batch:
         lines = []
         if not self.n:
             # The first record of a log says whose it is.
-            key = self._past.key
-            header = Record(v=FORMAT, n=1, t="open", ts=self._ts, sid=key, uid=self._past.next_uid(), st=State())
+            key = self._view.key
+            header = Record(v=FORMAT, n=1, t="open", ts=self._ts, sid=key, uid=self._view.next_uid(), st=State())
             lines.append(seal(header))
             self.records.append(header)
             self.header = Header(uid=header.uid or "", sid=key, created=self._ts, raw=lines[0][:-1])
@@ -215,7 +215,7 @@ class Batch:
             b = self.records[0].n if self.records else n
             id = transaction.id if n == first else None
             stamp = RecordStamp(n, self._ts, b if b != n else None, group, 1 if self._relaxed else None, id)
-            record = self._rules.apply(operation, stamp, self.state, self._past)
+            record = self._rules.apply(operation, stamp, self.state, self._view)
             if record is None:
                 return []
             line = seal(record)

@@ -77,7 +77,7 @@ class _Check:
     """One pass over a log."""
 
     def __init__(self, view: LogView, key: str, rules: Rules) -> None:
-        self._past = view
+        self._view = view
         self._key = key
         self._rules = rules
         self._before: Record | None = None
@@ -85,7 +85,7 @@ class _Check:
 
     def run(self) -> Iterator[Finding]:
         end = 0
-        for piece in self._past.lines.forward():
+        for piece in self._view.lines.forward():
             end = piece.end
             if piece.record is None:
                 yield _finding(self._key, "damage", piece, "not a whole record")
@@ -93,8 +93,8 @@ class _Check:
             if not piece.is_line:
                 yield _finding(self._key, "newline", piece, f"record {piece.record.n} does not have its own line")
             yield from self._record(piece, piece.record)
-        if end < self._past.lines.size:
-            where = f"bytes {end} to {self._past.lines.size}"
+        if end < self._view.lines.size:
+            where = f"bytes {end} to {self._view.lines.size}"
             yield Finding(key=self._key, kind="damage", where=where, detail="the file ends before that")
         if self._gaps.found:
             yield Finding(key=self._key, kind="missing", where="between records", detail=self._gaps.found)
@@ -105,7 +105,7 @@ class _Check:
             kind, what = ("repeated", "again") if record.n == before.n else ("order", f"after record {before.n}")
             yield _finding(self._key, kind, piece, f"record {record.n} is here {what}")
             return
-        yield from _lost_payloads(self._past, self._key, piece, record)
+        yield from _lost_payloads(self._view, self._key, piece, record)
         yield from _wrong_time(self._key, piece, record)
         self._gaps.see(record)
         if before is not None and record.n == before.n + 1 and not self._follows(record, before):
@@ -120,9 +120,9 @@ class _Check:
         if record.t in ("mark", "ids") or record.pop:
             return True
         refers_to = record.upto or record.to
-        if refers_to and (refers_to <= self._past.header.high or self._past.find(refers_to) is None):
+        if refers_to and (refers_to <= self._view.header.high or self._view.find(refers_to) is None):
             return True
-        return self._rules.replay(record, before.st, self._past) == (record.p, record.st)
+        return self._rules.replay(record, before.st, self._view) == (record.p, record.st)
 
 
 def _lost_payloads(view: LogView, key: str, piece: Piece, record: Record) -> Iterator[Finding]:

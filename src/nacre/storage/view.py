@@ -228,7 +228,7 @@ class _BaseLines(Lines):
 
 
 class Reading(NamedTuple):
-    """A log as it was found: its past, None if it holds no session; whether it ends in a deletion.
+    """A log as it was found: its view, None if it holds no session; whether it ends in a deletion.
 
     `is_damaged` is true of one that holds no session because of damage that is not the end of a torn write. `end` is
     where its whole header ends, if it has nothing else.
@@ -243,7 +243,7 @@ class Reading(NamedTuple):
 
 
 class reading:  # noqa: N801 - used as `with reading(…) as found`
-    """A log that is open for as long as its past is read; a torn end, or a group being written, is left out."""
+    """A log that is open for as long as its view is read; a torn end, or a group being written, is left out."""
 
     __slots__ = ("_fd", "_place", "_system")
 
