@@ -11,7 +11,7 @@ from typing import Any
 
 from nacre.errors import InvalidArgument, InvalidKey
 
-_LONGEST_KEY = 1024
+_MAX_KEY = 1024
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
@@ -25,8 +25,8 @@ def check_key(key: object) -> str:
     text = plain_text(key)
     if text is None:
         raise InvalidKey(f"a session key must be text, not {show(key)}")
-    if not 1 <= len(text) <= _LONGEST_KEY:
-        raise InvalidKey(f"a session key must have 1 to {_LONGEST_KEY} characters, this one has {len(text)}")
+    if not 1 <= len(text) <= _MAX_KEY:
+        raise InvalidKey(f"a session key must have 1 to {_MAX_KEY} characters, this one has {len(text)}")
     if "\0" in text:
         raise InvalidKey(f"a session key must not contain NUL: {text!r}")
     if not is_unicode(text):

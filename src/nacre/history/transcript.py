@@ -19,7 +19,7 @@ CHUNK = 40
 FAILED = "x.failed"
 """The record that says why the message before it has no answer."""
 _AROUND = 1
-_LONGEST_RUN = 64
+_MAX_RUN = 64
 _FOR_PLOT = 600
 
 
@@ -179,7 +179,7 @@ def _chunks(view: View, state: State, numbers: Sequence[int], *, low: int) -> li
     """Chunks next to each other, read at once."""
     if not numbers:
         return []
-    first, last = numbers[0] * CHUNK + 1 - _LONGEST_RUN, (numbers[-1] + 1) * CHUNK + _LONGEST_RUN
+    first, last = numbers[0] * CHUNK + 1 - _MAX_RUN, (numbers[-1] + 1) * CHUNK + _MAX_RUN
     records = branches.between(view, state, max(first, low), last)
     return [_chunk(view, records, number, low=low) for number in numbers]
 
@@ -201,8 +201,8 @@ def _bound(records: Sequence[Record], place: int) -> int:
         after += 1
     while roles.get(before) == "tool":
         before -= 1
-    is_whole = before in roles and (after in roles or after - place < _LONGEST_RUN)
-    return after if is_whole and place - before < _LONGEST_RUN > after - place else place
+    is_whole = before in roles and (after in roles or after - place < _MAX_RUN)
+    return after if is_whole and place - before < _MAX_RUN > after - place else place
 
 
 def _recent_uses(view: View) -> list[Entry]:

@@ -16,7 +16,7 @@ from nacre.messages import Message
 
 Estimate = Callable[[Message], int]
 
-_SHORTEST = 64
+_MIN_TOKENS = 64
 """Tokens that a tool's result keeps, however little room there is."""
 
 
@@ -221,7 +221,7 @@ def _shorten(piece: Piece, room: int, estimate: Estimate) -> tuple[Piece, int, i
         if excess <= 0:
             break
         cost = estimate(message)
-        if message.role == "tool" and cost > _SHORTEST:
+        if message.role == "tool" and cost > _MIN_TOKENS:
             # Images are the first to go; then all but the beginning and the end, with a note between them.
             shorter = message
             if isinstance(message.content, list):
@@ -232,7 +232,7 @@ def _shorten(piece: Piece, room: int, estimate: Estimate) -> tuple[Piece, int, i
                 text = str(shorter.content)
                 note = f"\n[{len(text)} characters, of which the middle is not shown]\n"
                 # A little less than fits: tokens are not quite proportional to characters.
-                share = 0.95 * max(cost - excess, _SHORTEST) / size
+                share = 0.95 * max(cost - excess, _MIN_TOKENS) / size
                 half = max(int(len(text) * share) - len(note), 2) // 2
                 shorter = replace(shorter, content=text[:half] + note + text[-half:])
             saved = cost - estimate(shorter)

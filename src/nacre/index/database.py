@@ -304,7 +304,7 @@ def _remove(folder: str) -> None:
 
 
 # Shorter texts hardly get smaller.
-_SHORTEST = 96
+_MIN_SHORTENED = 96
 # A window of 8 KiB: with a larger one most of the time goes into making it ready.
 _LEVEL, _WINDOW, _MEMORY = 6, -13, 6
 _MILLISECOND = timedelta(milliseconds=1)
@@ -313,7 +313,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 def pack(body: str) -> str | bytes:
     """A text as it is kept: as it is, or deflated if that is shorter."""
     raw = body.encode()
-    if len(raw) < _SHORTEST:
+    if len(raw) < _MIN_SHORTENED:
         return body
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY)
     packed = packer.compress(raw) + packer.flush()

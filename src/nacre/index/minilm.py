@@ -29,10 +29,10 @@ SHA256 = {
 MISSING = "embeddings need {}, which is not installed: run `nacre setup embeddings`"
 
 MODEL = "all-MiniLM-L6-v2"
-MOST_TOKENS = 256
+MAX_TOKENS = 256
 """How many tokens the model was made for, at most."""
 WIDTH = 384
-_LAYERS, _HEADS, _LONGEST = 6, 12, 128
+_LAYERS, _HEADS, _MAX_IDS = 6, 12, 128
 _EPSILON = 1e-12
 
 
@@ -93,7 +93,7 @@ class MiniLM:
         return [list(found.ids) for found in self._tokenizer.encode_batch(list(texts))]
 
     def embed_tokens(self, ids: Sequence[list[int]]) -> Floats:
-        """A vector of length one for each list of tokens, of which none has more than MOST_TOKENS."""
+        """A vector of length one for each list of tokens, of which none has more than MAX_TOKENS."""
         np = self._np
         longest = max(map(len, ids))
         tokens = np.array([row + [0] * (longest - len(row)) for row in ids])
@@ -149,7 +149,7 @@ class MiniLM:
 
 def _cut(ids: list[int]) -> list[int]:
     """The beginning of a text, with the token that marks its end."""
-    return ids if len(ids) <= _LONGEST else [*ids[: _LONGEST - 1], ids[-1]]
+    return ids if len(ids) <= _MAX_IDS else [*ids[: _MAX_IDS - 1], ids[-1]]
 
 
 @cache

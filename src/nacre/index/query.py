@@ -27,10 +27,10 @@ _ITEM = re.compile(
 _AGO = re.compile(r"(\d{1,6})([mhdw])\Z")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 # Of a long text that is pasted in, the beginning is looked for: all of it would take minutes.
-_LONGEST = 4096
-_MOST = 128
+_MAX_LENGTH = 4096
+_MAX_VALUES = 128
 _PREFIX = re.compile(r"[^\W_]{2,}\*")
-_SHORTEST_QUESTION, _LONGEST_QUESTION = 4, 32
+_MIN_QUESTION, _MAX_QUESTION = 4, 32
 
 
 class Term(NamedTuple):
@@ -123,16 +123,16 @@ class Query(NamedTuple):
     @property
     def is_question(self) -> bool:
         """Tell whether it may be a question: some plain words and nothing else, of which no answer has all."""
-        return len(self.wanted) >= _SHORTEST_QUESTION and not any(
+        return len(self.wanted) >= _MIN_QUESTION and not any(
             term.is_inside or term.is_exact or term.either for term in self.wanted
         )
 
     @property
     def words(self) -> tuple[Term, ...]:
         """The different words of which some are enough: with `fill`, or of a question, as no answer has all of them."""
-        is_long = sum(not term.is_inside for term in self.wanted) >= _SHORTEST_QUESTION
+        is_long = sum(not term.is_inside for term in self.wanted) >= _MIN_QUESTION
         words = tuple(term for term in self.content.wanted if not term.is_inside)
-        return words[:_LONGEST_QUESTION] if self.fill or is_long else ()
+        return words[:_MAX_QUESTION] if self.fill or is_long else ()
 
 
 def parse(text: str, *, now: float) -> Query:
@@ -156,7 +156,7 @@ def parse(text: str, *, now: float) -> Query:
         elif item[0] == "OR" and wanted:
             is_either = True
             continue
-        elif item.start() < _LONGEST and (term := _term(item, _LONGEST - item.start())) is not None:
+        elif item.start() < _MAX_LENGTH and (term := _term(item, _MAX_LENGTH - item.start())) is not None:
             if item["minus"]:
                 unwanted.append([term])
             elif is_either:
@@ -178,7 +178,7 @@ def parse(text: str, *, now: float) -> Query:
 
 def spoken(text: str) -> str:
     """The words of a query as they were written, without filters and exclusions: what a meaning is made of."""
-    items = _ITEM.finditer(_clean(text)[:_LONGEST])
+    items = _ITEM.finditer(_clean(text)[:_MAX_LENGTH])
     wanted = (item for item in items if not item["filter"] and not item["minus"] and item[0] != "OR")
     return " ".join(item["word"] or item["phrase"] for item in wanted).strip()
 
@@ -212,7 +212,7 @@ def _is_stop_word(term: Term) -> bool:
 
 def _first(values: Iterable[T]) -> tuple[T, ...]:
     """The first of the different values, as many as count."""
-    return tuple(dict.fromkeys(values))[:_MOST]
+    return tuple(dict.fromkeys(values))[:_MAX_VALUES]
 
 
 def _has_word(text: str) -> bool:
@@ -263,9 +263,9 @@ _WORD = re.compile(r"[^\W\d_]+")
 _MIN_MISTYPED = 6
 # A longer one is no word that somebody mistyped, and has hundreds of thousands of neighbours; many words have, too.
 _MAX_MISTYPED = 40
-_MOST_WORDS = 8
-_SHORTEST_STEM = 5
-_MOST_VARIANTS = 8
+_MAX_WORDS = 8
+_MIN_STEM = 5
+_MAX_VARIANTS = 8
 _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "абвгдежзийклмнопрстуфхцчшщъыьэюя", "αβγδεζηθικλμνξοπρστυφχψω")
 
 
@@ -291,7 +291,7 @@ def tolerant(vocabulary: Vocabulary, query: Query) -> Query:
     """The query with words that are nowhere, the first of them, taken for others that are one typo away."""
     wanted = list(query.wanted)
     unknown = (at for at, term in enumerate(wanted) if _is_unknown(vocabulary, term))
-    for at in islice(unknown, _MOST_WORDS):
+    for at in islice(unknown, _MAX_WORDS):
         wanted[at] = _tolerant(vocabulary, wanted[at])
     return query._replace(wanted=tuple(wanted))
 
@@ -318,8 +318,8 @@ def _tolerant(vocabulary: Vocabulary, term: Term) -> Term:
     word = folded(term.text)
     counts = {near: found for near in _one_edit_away(word) if (found := vocabulary.count(near))}
     # Many a made-up word has a short stem: `illness` is not `all`, but one away from `allness`.
-    counts = {near: n for near, n in counts.items() if len(stem(near)) >= _SHORTEST_STEM or vocabulary.has(near)}
-    best = sorted(counts, key=counts.__getitem__, reverse=True)[:_MOST_VARIANTS]
+    counts = {near: n for near, n in counts.items() if len(stem(near)) >= _MIN_STEM or vocabulary.has(near)}
+    best = sorted(counts, key=counts.__getitem__, reverse=True)[:_MAX_VARIANTS]
     return term._replace(either=(*term.either, *map(Term, best)))
 
 

@@ -59,7 +59,7 @@ _FOLDED = _Folded()
 # quick; the word around it is read only where there is one.
 _HUMP = re.compile("[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z]{2})(?=[a-z]))")
 _TOKEN = re.compile(r"[^\W_]+")
-_LONGEST_CAMEL = 80
+_MAX_CAMEL = 80
 _CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
 _HYPHEN = re.compile(r"-(?<=[^\W\d_]-)[^\W\d_]")
 _HYPHENED = re.compile(r"[\w-]+")
@@ -107,7 +107,7 @@ def words_of(body: str) -> str:
 
 def spellings_in(text: str) -> list[str]:
     """Return how words of a text are also written."""
-    others = [_parted(word) for word in _around(_HUMP, _TOKEN, text) if len(word) <= _LONGEST_CAMEL]
+    others = [_parted(word) for word in _around(_HUMP, _TOKEN, text) if len(word) <= _MAX_CAMEL]
     others += [part for word in _around(_HYPHEN, _HYPHENED, text) for part in _joined(word)]
     if _GROUP.search(text) is not None:
         others += map(_ungrouped, _GROUPED.findall(text))
@@ -130,7 +130,7 @@ def other_spellings(word: str) -> list[str]:
 
 def camel_parts(word: str) -> list[str]:
     """Return the parts of a word in camel case as a text of one item; nothing if it is in no such case."""
-    if len(word) > _LONGEST_CAMEL or _HUMP.search(word) is None or _TOKEN.fullmatch(word) is None:
+    if len(word) > _MAX_CAMEL or _HUMP.search(word) is None or _TOKEN.fullmatch(word) is None:
         return []
     return [_parted(word)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-_SHORTEST, _LONGEST = 3, 64
+_MIN_BYTES, _MAX_BYTES = 3, 64
 
 _STEP_2 = dict(
     pair.split(">")
@@ -29,7 +29,7 @@ _STEP_4 = frozenset(
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
     """A word in lower case without its ending."""
-    if not _SHORTEST <= len(word.encode("utf-8", "replace")) <= _LONGEST:
+    if not _MIN_BYTES <= len(word.encode("utf-8", "replace")) <= _MAX_BYTES:
         return word
     word = _plural(word)
     word = _past(word)

@@ -41,7 +41,7 @@ from nacre.storage.system import System
 
 logger = logging.getLogger(__name__)
 
-_MOST_TRIES = 10
+_MAX_TRIES = 10
 _NAMES_EVERY = 600.0
 """Seconds after which names are compared, though logs of ours that came or went explain that the folder changed."""
 
@@ -102,7 +102,7 @@ class CatchUp:
 
     def run(self, connection: sqlite3.Connection) -> None:
         """Take in every message that is new."""
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             self.look(connection)
             reading = _Pass(connection, self._system, self._root)
             reading.run()

@@ -14,9 +14,9 @@ SPOKEN = ("user", "assistant")
 """The roles whose messages get a vector; what tools and systems say has none."""
 _CHUNK = 2 * 1024 * 1024
 # A file with a larger share of empty pages is made smaller.
-_MOST_EMPTY = 1 / 32
+_MAX_EMPTY = 1 / 32
 # Writing the tables again takes the words of erased messages out of the file; in a large index it takes too long.
-_MOST_REWRITTEN = 20_000
+_MAX_REWRITTEN = 20_000
 _FIELDS = ", ".join(Progress._fields)
 _LOAD = f"SELECT {_FIELDS} FROM progress WHERE log = ?"  # noqa: S608 - our own names
 _SAVE = f"INSERT OR REPLACE INTO progress (log, {_FIELDS}) VALUES (?{', ?' * len(Progress._fields)})"  # noqa: S608
@@ -107,7 +107,7 @@ def erase_text(connection: sqlite3.Connection, log: int) -> None:
 
 def scrub(connection: sqlite3.Connection) -> None:
     """After something was erased, leave nothing of it in the database's files."""
-    if not ERASES_WORDS and connection.execute("SELECT count(*) FROM message").fetchone()[0] <= _MOST_REWRITTEN:
+    if not ERASES_WORDS and connection.execute("SELECT count(*) FROM message").fetchone()[0] <= _MAX_REWRITTEN:
         connection.execute("INSERT INTO words (words) VALUES ('optimize')")
         connection.execute("INSERT INTO grams (grams) VALUES ('optimize')")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -116,7 +116,7 @@ def scrub(connection: sqlite3.Connection) -> None:
 def shrink(connection: sqlite3.Connection) -> None:
     """Give back the room that merging the tables has left empty, if that is much."""
     (empty,), (pages,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_count"))
-    if empty > pages * _MOST_EMPTY:
+    if empty > pages * _MAX_EMPTY:
         # `execute` would take one step, which is one page. Where another process writes, it can wait.
         with suppress(sqlite3.OperationalError):
             connection.executescript("PRAGMA incremental_vacuum")

@@ -27,7 +27,7 @@ from nacre.storage.system import System, ignore_failure, unlock_and_close
 
 _FILE = "marks"
 _PATH = re.compile(rb"(sessions|archive)/[a-z0-9_~.*-]+\.jsonl")
-_LARGEST = 256 * 1024
+_MAX_BYTES = 256 * 1024
 """Bytes after which the file is started again; a reader that has not read it by then scans the store."""
 _TRIES = 4
 
@@ -154,7 +154,7 @@ class Marks:
         found = self._system.fstat(seen.file.fd) if seen is not None else None
         if seen is None or found is None or not found.st_nlink or found.st_size < seen.size:
             file, size = self._open()
-            if size > _LARGEST:
+            if size > _MAX_BYTES:
                 # Nobody has read it for long, and who comes late can scan.
                 self._system.unlink(self._path)
                 file, size = self._open()
@@ -187,7 +187,7 @@ class Marks:
                 raise OSError(errno.EIO, "marks cannot be written", self._path)
             is_known = position.file == name.decode(errors="replace") and position.offset <= end
             start = position.offset if is_known else 0
-            if size <= _LARGEST:
+            if size <= _MAX_BYTES:
                 return Taken(_paths(data[start:end]), Position(name.decode(errors="replace"), end), is_known)
             # A writer that left a mark meanwhile either finds the file gone and leaves it again, or is read here.
             self._system.unlink(self._path)
@@ -212,7 +212,7 @@ class Marks:
 
     def _read(self, fd: int, offset: int) -> bytes:
         pieces: list[bytes] = []
-        while piece := self._system.pread(fd, _LARGEST, offset):
+        while piece := self._system.pread(fd, _MAX_BYTES, offset):
             pieces.append(piece)
             offset += len(piece)
         return b"".join(pieces)

@@ -17,8 +17,8 @@ _ANY_VERSION = b'{"v":'
 SUFFIX = 18
 """Length of the checksum at the end of a line."""
 _SUFFIX_SHAPE = re.compile(rb',"crc":"[0-9a-f]{8}"\}')
-_MOST_TRIES = 64
-_LONGEST_RIGHTED = 4096
+_MAX_TRIES = 64
+_MAX_RIGHTED = 4096
 
 # Characters that drive a terminal when a log is printed: DEL, C1 controls, bidirectional overrides, line separators.
 _UNSAFE = re.compile(
@@ -129,14 +129,14 @@ def salvage(line: bytes) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     tries = 0
     start = line.find(START)
-    while start >= 0 and tries < _MOST_TRIES:
+    while start >= 0 and tries < _MAX_TRIES:
         end = -1
         for match in _SUFFIX_SHAPE.finditer(line, start):
             tries += 1
             if is_intact(line[start : match.end()]):
                 end = match.end()
                 break
-            if tries >= _MOST_TRIES:
+            if tries >= _MAX_TRIES:
                 break
         if end < 0:
             start = line.find(START, start + 1)
@@ -148,7 +148,7 @@ def salvage(line: bytes) -> list[tuple[int, int]]:
 
 def righted(line: bytes) -> bytes:
     """Return the line that a single flipped bit made this one of; empty if it is not that, or too long to try."""
-    for place in range(len(line) * 8 if len(line) <= _LONGEST_RIGHTED else 0):
+    for place in range(len(line) * 8 if len(line) <= _MAX_RIGHTED else 0):
         tried = bytearray(line)
         tried[place // 8] ^= 1 << place % 8
         if is_intact(tried):

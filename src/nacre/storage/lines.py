@@ -11,7 +11,7 @@ from nacre.storage.format import number, salvage, unseal
 from nacre.storage.system import System
 
 _FIRST_STEP = 16 * 1024
-_LARGEST_STEP = 1024 * 1024
+_MAX_STEP = 1024 * 1024
 _NEAR = 8 * 1024
 
 
@@ -55,7 +55,7 @@ class Lines:
             return self._block[start - self._block_start : end - self._block_start]
         parts: list[bytes] = []
         while start < end:
-            part = self._system.pread(self._fd, min(_LARGEST_STEP, end - start), start)
+            part = self._system.pread(self._fd, min(_MAX_STEP, end - start), start)
             if not part:
                 break
             parts.append(part)
@@ -92,7 +92,7 @@ class Lines:
         carry = b""
         position = start
         while position < self.size:
-            chunk = self.read(position, min(position + _LARGEST_STEP, self.size))
+            chunk = self.read(position, min(position + _MAX_STEP, self.size))
             if not chunk:
                 break
             position += len(chunk)
@@ -176,7 +176,7 @@ class Lines:
         while position > 0:
             begin = max(0, position - step)
             data = self.read(begin, position) + carry
-            position, step = begin, min(step * 2, _LARGEST_STEP)
+            position, step = begin, min(step * 2, _MAX_STEP)
             first = data.find(b"\n") + 1 or len(data) if begin else 0
             if first < len(data):
                 yield begin + first, data[first:], begin + len(data)
@@ -232,13 +232,13 @@ class Lines:
             if at >= 0:
                 return position + at + 1
             position += len(chunk) or self.size
-            step = _LARGEST_STEP
+            step = _MAX_STEP
         return self.size
 
     def _line_start(self, position: int) -> int:
         """Offset after the last newline before `position`."""
         while position > 0:
-            begin = max(0, position - _LARGEST_STEP)
+            begin = max(0, position - _MAX_STEP)
             at = self.read(begin, position).rfind(b"\n")
             if at >= 0:
                 return begin + at + 1

@@ -42,7 +42,7 @@ IN_PLACE = "in place"
 UNREADABLE = "unreadable"
 """A line of the quarantine file that is itself damaged."""
 
-_LARGEST = 1024 * 1024
+_MAX_CHUNK = 1024 * 1024
 _SEAL = len(',"seal":"xxxxxxxx"}')
 _WITH_CONTENT = frozenset(("msg", "sum", "meta", "use", "tool"))
 _NO_TIME = "1970-01-01T00:00:00.000Z"
@@ -165,8 +165,8 @@ def _appending(system: System, path: str, flags: int) -> Iterator[tuple[int, lis
 
 def _parts(lines: Lines, bad: Iterable[Piece]) -> Iterator[tuple[int, bytes]]:
     for piece in bad:
-        for start in range(piece.start, piece.end, _LARGEST):
-            yield start, lines.read(start, min(start + _LARGEST, piece.end))
+        for start in range(piece.start, piece.end, _MAX_CHUNK):
+            yield start, lines.read(start, min(start + _MAX_CHUNK, piece.end))
 
 
 def _holding(about: _Note, start: int, raw: bytes) -> _Note:
@@ -294,7 +294,7 @@ def _unsealed(line: bytes) -> Record | None:
 # ---- the list of a store
 
 _NAME = re.compile(r"([^.]+)\.([0-9a-f]{32})\.jsonl\Z")
-_LONGEST_TEXT = 400
+_MAX_TEXT = 400
 _REASONS = {
     TORN: "the end of a write that a crash cut short; it was never acknowledged",
     UNSURE: "damaged at the end of the log: torn by a crash or rotten, which cannot be told",
@@ -372,7 +372,7 @@ def _entry(aside: Aside, key: str) -> QuarantineEntry:
     ]
     settled = "torn" if aside.kind == TORN else aside.settled
     reason = _REASONS.get(aside.kind, "{kind}").format(kind=aside.kind, detail=aside.detail)
-    beginning = b"".join(aside.regions)[:_LONGEST_TEXT].decode(errors="replace")
+    beginning = b"".join(aside.regions)[:_MAX_TEXT].decode(errors="replace")
     return QuarantineEntry(
         key=key,
         n=aside.n,

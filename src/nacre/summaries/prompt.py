@@ -28,7 +28,7 @@ _FOCUS = "Keep everything in full that has to do with: {focus}\n\n"
 _INDENT = "    "
 _END = 1500
 """Characters at either end of a tool's result that a model is given."""
-_SHORTEST_END = 200
+_MIN_END = 200
 
 
 def instructions(words: int) -> str:
@@ -94,7 +94,7 @@ def shorten(texts: Sequence[str], *, tokens: int) -> list[str]:
 
 def _ends(text: str, characters: int) -> str:
     """Both ends of a text, on one line where they meet: what follows must not read as a message."""
-    half = max(characters // 2, _SHORTEST_END)
+    half = max(characters // 2, _MIN_END)
     return f"{text[:half]} […] {text[-half:].lstrip()}" if 2 * half < len(text) else text
 
 

@@ -67,10 +67,10 @@ def _embed(texts: list[str], *, is_base64: bool) -> VectorList:
     model = minilm.shared_model()
     tokens = model.encode(texts)
     for at, ids in enumerate(tokens):
-        if len(ids) > minilm.MOST_TOKENS:
+        if len(ids) > minilm.MAX_TOKENS:
             raise Fault(
                 "too_long",
-                f"the text at index {at} has {len(ids)} tokens, and the model takes {minilm.MOST_TOKENS}: "
+                f"the text at index {at} has {len(ids)} tokens, and the model takes {minilm.MAX_TOKENS}: "
                 "split it into smaller ones",
             )
     data: list[Vector] = []
