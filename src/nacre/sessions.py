@@ -335,7 +335,7 @@ class Sessions:
 
     def hold(self, key: str) -> Hold:
         """An advisory lock for a turn of a session; it does not block writes. All names of a session share it."""
-        return self._store.hold(self._meant(_key(key)))
+        return self._store.hold(self._resolve_or_keep(_key(key)))
 
     def transcript(self, key: str) -> builtins.list[Stored]:
         """Every message ever, truncated, replaced and moved-out ones too, of all generations."""
@@ -486,11 +486,11 @@ class Sessions:
         if skip is not None:
             if not isinstance(skip, tuple) or len(skip) != 2:  # noqa: PLR2004 - a pair
                 raise InvalidArgument(f"skip must be a session's key and a record's number, not {show(skip)}")
-            skip = (self._meant(_key(skip[0])), check_int(skip[1], "the number in skip"))
-        index = self._searched()
+            skip = (self._resolve_or_keep(_key(skip[0])), check_int(skip[1], "the number in skip"))
+        index = self._open_index()
         if not is_unicode(prefix):
             return []
-        only = self._meant(_key(only)) if only else ""
+        only = self._resolve_or_keep(_key(only)) if only else ""
         return index.search(
             query,
             limit=limit,
@@ -509,9 +509,9 @@ class Sessions:
         prepared: of each its sentences, at most 16, in 388 bytes each; together at most 400,000. Raises ConfigError if
         the extra `embeddings` is not installed.
         """
-        return self._searched().make_vectors(check_count(most, "most"))
+        return self._open_index().make_vectors(check_count(most, "most"))
 
-    def _searched(self) -> SessionIndex:
+    def _open_index(self) -> SessionIndex:
         if self._index is None:
             raise StoreError(f"{self.location} has no index to search")
         return self._index()
@@ -524,12 +524,8 @@ class Sessions:
         if self._index is not None:
             return self._index().page(wanted)
         folders = {"active": (False,), "archived": (True,), "all": (False, True)}[wanted.which]
-        return page_of((info for archived in folders for info in self._infos(archived=archived)), wanted)
-
-    def _infos(self, *, archived: bool) -> Iterator[SessionInfo]:
-        for found in self._store.each(archived=archived):
-            it = overview(found.view)
-            yield SessionInfo(
+        infos = (
+            SessionInfo(
                 key=found.key,
                 messages=session_state.count(found.view),
                 created=parse_time(found.created or found.updated),
@@ -537,8 +533,12 @@ class Sessions:
                 bytes=found.size,
                 archived=found.archived,
                 generation=found.view.uid,
-                **it._asdict(),
+                **overview(found.view)._asdict(),
             )
+            for archived in folders
+            for found in self._store.each(archived=archived)
+        )
+        return page_of(infos, wanted)
 
     def exists(self, key: str) -> bool:
         """Tell whether the key has a session, active or archived, or is the other name of one."""
@@ -565,7 +565,7 @@ class Sessions:
         return name if self._has(name) else self._target(name) or name
 
     def add_alias(self, key: str, alias: str) -> None:
-        """Give a session another name, by which it is read and written as long as no session has it as its key.
+        """Give a session another name: anyone who reads or appends under it, and has no session there, means this one.
 
         Raises SessionNotFound if there is no such session, Conflict if the name is the key of another, InvalidKey if
         it is reserved.
@@ -642,7 +642,9 @@ class Sessions:
         from nacre.storage.maintenance import generation  # noqa: PLC0415 - for people who tidy up
 
         with wrap_error(StoreError, f"session {key!r} cannot be read"):
-            return generation(files, key, uid, is_pinned=_is_pinned)
+            return generation(
+                files, key, uid, is_pinned=lambda view: labels(session_state.meta(view, view.state)).pinned
+            )
 
     def disk_usage(self, keys: Iterable[str] = ()) -> DiskUsage:
         """How much room the folders of the store take, and the files of some sessions."""
@@ -700,7 +702,7 @@ class Sessions:
         name = check_text(name, "name")
         if not _NAME.match(name):
             raise InvalidArgument(f"the name of a journal is made of small letters, not {show(name)}")
-        files = self._kept_in_files()
+        files = self._file_store()
         return Journal(files.system, files.location, name)
 
     def move_to_trash(self, key: str, *, generation: str | None = None) -> None:
@@ -713,7 +715,12 @@ class Sessions:
 
     def list_trash(self) -> builtins.list[TrashedSession]:
         """The sessions in the trash, the last removed first."""
-        return self._trash().sessions(_title) if self._files() is not None else []
+
+        def title(view: View) -> str:
+            found = session_state.meta(view, view.state).get("title")
+            return found if isinstance(found, str) else ""
+
+        return self._trash().sessions(title) if self._files() is not None else []
 
     def restore_from_trash(self, id: str) -> None:
         """Bring a session back from the trash, to where it was.
@@ -738,7 +745,7 @@ class Sessions:
     def _trash(self) -> Trash:
         from nacre.storage.trash_folder import Trash  # noqa: PLC0415 - the same
 
-        return Trash(self._kept_in_files())
+        return Trash(self._file_store())
 
     def _files(self) -> FileStore | None:
         """The store, if its sessions are files."""
@@ -746,7 +753,7 @@ class Sessions:
 
         return self._store if isinstance(self._store, FileStore) else None
 
-    def _kept_in_files(self) -> FileStore:
+    def _file_store(self) -> FileStore:
         """The same; raises StoreError if they are not."""
         files = self._files()
         if files is None:
@@ -787,11 +794,11 @@ class Sessions:
     def follow(self, key: str, after: int = 0) -> Generator[Entry, None, None]:
         """Every record after number `after`, and then new ones from any process; never ends.
 
-        A record is given only once its writer knows that it is durable. If the session is archived
+        A record is given only when its writer knows that it is durable. If the session is archived
         and begun again, its new generation follows.
         """
         # Not a generator itself: wrong arguments are refused here, not when the first record is asked for.
-        return self._entries(self._meant(_key(key)), check_int(after, "after"))
+        return self._entries(self._resolve_or_keep(_key(key)), check_int(after, "after"))
 
     def _entries(self, key: str, after: int) -> Generator[Entry, None, None]:
         yield from (_entry(uid, record) for uid, record in self._store.follow(key, after))
@@ -901,7 +908,7 @@ class Sessions:
         found = [key for key in self._table().keys.get(name, ()) if self._has(key)]
         return found[0] if len(found) == 1 else None
 
-    def _meant(self, key: str) -> str:
+    def _resolve_or_keep(self, key: str) -> str:
         """What a name stands for now; itself if that cannot be read, as `_goal` has it."""
         try:
             return self.resolve(key)
@@ -959,7 +966,7 @@ class Sessions:
             rest = [pair for pair in pairs if pair[1] != key and pair not in there]
             if rest:
                 self._store.run(other, Transaction(alias_table.notes(rest)))
-            # The process that wrote what is there may have been killed, or be a relaxed store that has not flushed it.
+            # The writer of what is there may have been killed, or be a relaxed store that has not flushed it.
             self._store.run(other, Transaction(operations=(), creates=False))
             self.save(other)
             self._store.delete(table)
@@ -980,7 +987,7 @@ class _Within(Sessions):
             self._whole.delete(key)
 
     def close(self) -> None:
-        """Do nothing: the owner of all sessions closes the store."""
+        """Do nothing: the owner of all of them closes the store."""
 
 
 class _NarrowIndex:
@@ -995,7 +1002,7 @@ class _NarrowIndex:
         return [] if within is None else self._whole.search(query, prefix=within, **rest)
 
     def make_vectors(self, most: int) -> int:  # noqa: ARG002 - as in SessionIndex
-        """Do nothing: how many messages others have is not shown here, and the owner of all sessions makes them."""
+        """Do nothing: how many messages others have is not to be told, and the owner of all makes them."""
         return 0
 
     def page(self, wanted: Wanted) -> Page:
@@ -1111,7 +1118,10 @@ def _transaction(entries: Iterable[AnyEntry], *, expect: int | None, id: str | N
     expect = check_optional_int(expect, "expect")
     if id is None:
         return Transaction(operations, expect, creates=bool(operations))
-    return Transaction(operations, expect, _id(id), fingerprint(map(_content, operations)), creates=bool(operations))
+    name = plain_text(id) or ""
+    if not 1 <= len(name) <= _MAX_ID or not is_unicode(name):
+        raise InvalidMessage(f"an id must be text of 1 to {_MAX_ID} characters, in valid Unicode, not {show(id)}")
+    return Transaction(operations, expect, name, fingerprint(map(_content, operations)), creates=bool(operations))
 
 
 def _check_operation(given: AnyOperation) -> Operation:
@@ -1131,21 +1141,18 @@ def _check_operation(given: AnyOperation) -> Operation:
 def _check_entry(entry: AnyEntry) -> AppendMessage | AppendRecord | SetMeta:
     match entry:
         case AppendRecord(kind, data):
-            return AppendRecord(_kind(kind), plain_json(data, "data"))
+            text = plain_text(kind) or ""
+            if text not in _NOTES and not (text.startswith("x.") and len(text) > len("x.") and is_unicode(text)):
+                raise InvalidMessage(
+                    f"a record's kind must be 'use', 'tool' or 'x.<name>' in valid Unicode, not {show(kind)}"
+                )
+            return AppendRecord(text, plain_json(data, "data"))
         case SetMeta(fields):
             if not isinstance(fields, dict):
                 raise InvalidMessage(f"the fields of a session's meta must be a dict, not {show(fields)}")
             return SetMeta(plain_json(fields, "meta"))
         case _:
             return encode_message(entry)
-
-
-def _kind(kind: object) -> str:
-    """Return the kind of a record of the caller's own."""
-    text = plain_text(kind) or ""
-    if text not in _NOTES and not (text.startswith("x.") and len(text) > len("x.") and is_unicode(text)):
-        raise InvalidMessage(f"a record's kind must be 'use', 'tool' or 'x.<name>' in valid Unicode, not {show(kind)}")
-    return text
 
 
 def _content(operation: AppendMessage | AppendRecord | SetMeta) -> bytes:
@@ -1155,27 +1162,11 @@ def _content(operation: AppendMessage | AppendRecord | SetMeta) -> bytes:
     return note(operation.kind, operation.data) if isinstance(operation, AppendRecord) else note("meta", None)
 
 
-def _id(id: object) -> str:
-    text = plain_text(id) or ""
-    if not 1 <= len(text) <= _MAX_ID or not is_unicode(text):
-        raise InvalidMessage(f"an id must be text of 1 to {_MAX_ID} characters, in valid Unicode, not {show(id)}")
-    return text
-
-
 def _text(summary: object) -> str:
     text = plain_text(summary)
     if text is None:
         raise InvalidMessage(f"a summary must be text, not {show(summary)}")
     return str(plain_json(text, "summary"))
-
-
-def _is_pinned(view: View) -> bool:
-    return labels(session_state.meta(view, view.state)).pinned
-
-
-def _title(view: View) -> str:
-    title = session_state.meta(view, view.state).get("title")
-    return title if isinstance(title, str) else ""
 
 
 def _stored(uid: str, record: Record, view: View) -> Stored | None:

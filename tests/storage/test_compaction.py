@@ -42,7 +42,7 @@ def append(
 ) -> compaction.Extent:
     """Add lines to the cold file of a log that has some lines; a length alone is what an earlier version knew."""
     extent = compaction.Extent(before, None) if isinstance(before, int) else before
-    return compaction.append(system, PATH, extent, lines, is_at_hand=lambda n, raw: raw + b"\n" in log)
+    return compaction.append(system, PATH, extent, lines, is_in_log=lambda n, raw: raw + b"\n" in log)
 
 
 def flipped(content: bytes, place: int, bit: int) -> bytes:

@@ -17,7 +17,7 @@ import msgspec
 from nacre.messages import Message
 from nacre.records import Record
 from nacre.storage.lines import Lines
-from nacre.storage.paths import SessionPaths, make_folder, settle_names, unlink_if_there, write_all
+from nacre.storage.paths import SessionPaths, listed, make_folder, settle_names, unlink_if_there, write_all
 from nacre.storage.system import System
 
 LARGEST = 64 * 1024
@@ -46,7 +46,8 @@ def lightened(record: Record) -> tuple[Record, Payloads]:
 
     def lighten(value: Any, at: str) -> Any:
         if isinstance(value, dict):
-            return {name: lighten(part, f"{at}/{_escaped(name)}") for name, part in value.items()}
+            steps = ((name, name.replace("~", "~0").replace("/", "~1")) for name in value)
+            return {name: lighten(value[name], f"{at}/{step}") for name, step in steps}
         if isinstance(value, list):
             return [lighten(part, f"{at}/{index}") for index, part in enumerate(value)]
         if not isinstance(value, str) or len(value) * 4 <= LARGEST or len(data := value.encode()) <= LARGEST:
@@ -106,10 +107,6 @@ def _at(value: Any, place: str) -> Any:
     return value
 
 
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
-
-
 def _unescaped(step: str) -> str:
     return step.replace("~1", "/").replace("~0", "~")
 
@@ -127,7 +124,14 @@ def keep(system: System, place: SessionPaths, uid: str, payloads: Mapping[str, b
     """Link payloads to a session, durably; only under its lock. One that no session has yet is written."""
     make_folder(system, place.blobs)
     for name, data in payloads.items():
-        _keep(system, place, place.blob(uid, name), data)
+        link, shared = place.blob(uid, name), f"{place.blobs}/{name}"
+        if _holds(system, link, data):
+            continue
+        unlink_if_there(system, link)
+        if not (_holds(system, shared, data) and _link(system, shared, link)):
+            _write(system, link, data)
+            unlink_if_there(system, shared)
+            _link(system, link, shared)
     settle_names(system, place.blobs)
 
 
@@ -144,7 +148,7 @@ def read(system: System, place: SessionPaths, uid: str, name: str) -> str | None
 def links(system: System, place: SessionPaths, uid: str) -> Iterator[tuple[str, str]]:
     """The payloads that a session links: their names and paths; not what a killed writer left of one."""
     beginning = f"{place.name}.{uid}."
-    for file in _listed(system, place.blobs):
+    for file in listed(system, place.blobs):
         name = file.removeprefix(beginning)
         if file.startswith(beginning) and len(name) == _SHARED_NAME:
             yield name, f"{place.blobs}/{file}"
@@ -166,26 +170,14 @@ def release(system: System, link: str) -> None:
 def unused(system: System, root: str) -> Iterator[str]:
     """Payloads that no session links; a session that links one at this moment keeps it, since only the name goes."""
     folder = f"{root}/blobs"
-    for file in _listed(system, folder):
+    for file in listed(system, folder):
         if "." not in file and len(file) == _SHARED_NAME:
             with suppress(FileNotFoundError):
                 if system.stat(f"{folder}/{file}").st_nlink == 1:
                     yield f"{folder}/{file}"
 
 
-def _keep(system: System, place: SessionPaths, link: str, data: bytes) -> None:
-    shared = f"{place.blobs}/{link.rpartition('.')[2]}"
-    if _holds(system, link, data):
-        return
-    unlink_if_there(system, link)
-    if _holds(system, shared, data) and _linked(system, shared, link):
-        return
-    _write(system, link, data)
-    unlink_if_there(system, shared)
-    _linked(system, link, shared)
-
-
-def _linked(system: System, path: str, goal: str) -> bool:
+def _link(system: System, path: str, goal: str) -> bool:
     """Give a payload another name; False where that cannot be, or somebody was quicker."""
     try:
         system.link(path, goal)
@@ -200,22 +192,18 @@ def _write(system: System, path: str, data: bytes) -> None:
     scratch = f"{path}.tmp"
     unlink_if_there(system, scratch)
     try:
-        _write_new(system, scratch, data)
+        fd = system.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        try:
+            write_all(system, fd, data)
+            system.fsync(fd)
+        finally:
+            system.close(fd)
         system.rename(scratch, path)
     except BaseException:
         # What cannot be removed now goes when this payload is written again, or with its session.
         with suppress(OSError):
             unlink_if_there(system, scratch)
         raise
-
-
-def _write_new(system: System, path: str, data: bytes) -> None:
-    fd = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-    try:
-        write_all(system, fd, data)
-        system.fsync(fd)
-    finally:
-        system.close(fd)
 
 
 def _holds(system: System, path: str, data: bytes) -> bool:
@@ -232,10 +220,3 @@ def _read(system: System, path: str) -> bytes:
         return Lines(system, fd, size := system.fstat(fd).st_size).read(0, size)
     finally:
         system.close(fd)
-
-
-def _listed(system: System, folder: str) -> list[str]:
-    try:
-        return system.listdir(folder)
-    except FileNotFoundError:
-        return []

@@ -94,12 +94,12 @@ def measure(system: System, path: str, length: int | None = None) -> Extent:
 
 
 def append(
-    system: System, path: str, before: Extent, lines: Iterable[bytes], *, is_at_hand: Callable[[int, bytes], bool]
+    system: System, path: str, before: Extent, lines: Iterable[bytes], *, is_in_log: Callable[[int, bytes], bool]
 ) -> Extent:
     """Add lines to a cold file, wait until they are durable, return what counts of it then.
 
     What comes after the part that counts was left by a compaction that did not finish. It is cut off if
-    `is_at_hand` finds every record of it, by number and line, in the log. Otherwise the length in the
+    `is_in_log` finds every record of it, by number and line, in the log. Otherwise the length in the
     header was wrong: nothing is cut off, and all of the file counts from now on.
     """
     known = before if before.records is not None else measure(system, path, before.length)
@@ -109,7 +109,7 @@ def append(
     start = None
     try:
         file = Lines(system, fd, system.fstat(fd).st_size)
-        if not _is_leftover(system, file, before.length, is_at_hand):
+        if not _is_leftover(system, file, before.length, is_in_log):
             logger.warning("a cold file has more records than its log knows of; all are kept", extra={"file": path})
             records = max(records, measure(system, path).records or 0)
         elif file.size > before.length:
@@ -121,8 +121,12 @@ def append(
         system.fsync(fd)
         length = system.fstat(fd).st_size
     except OSError:
-        if start is not None:
-            _take_back(system, fd, path, start)
+        # Give up the room that the failed append took; if that fails, the next one cuts it off.
+        with suppress(OSError):
+            if start:
+                system.ftruncate(fd, start)
+            elif start is not None:
+                system.unlink(path)
         raise
     finally:
         system.close(fd)
@@ -130,11 +134,11 @@ def append(
     return Extent(length, records)
 
 
-def _is_leftover(system: System, file: Lines, at: int, is_at_hand: Callable[[int, bytes], bool]) -> bool:
+def _is_leftover(system: System, file: Lines, at: int, is_in_log: Callable[[int, bytes], bool]) -> bool:
     """Tell whether the log can do without what comes after `at`: it has every record, and only the end is torn."""
     for piece in _unpack(system, file, at):
         if piece.record is not None:
-            if not is_at_hand(piece.record.n, piece.raw):
+            if not is_in_log(piece.record.n, piece.raw):
                 return False
         elif piece.end < file.size or not _is_torn(file, piece.start):
             return False
@@ -152,15 +156,6 @@ def _is_torn(file: Lines, at: int) -> bool:
     except _zstd().ZstdError:
         return False
     return True
-
-
-def _take_back(system: System, fd: int, path: str, start: int) -> None:
-    """Give up the room that a failed append took; if that fails, the next one cuts it off."""
-    with suppress(OSError):
-        if start:
-            system.ftruncate(fd, start)
-        else:
-            system.unlink(path)
 
 
 def _unpack(system: System, file: Lines, at: int = 0) -> Iterator[Piece]:
@@ -204,20 +199,15 @@ def _decompress(file: Lines, start: int) -> tuple[bytes, int | None]:
         try:
             parts.append(reader.decompress(chunk))
         except zstd.ZstdError:
-            return _decompress_bytewise(file.read(start, at), chunk), None
+            # Byte by byte, up to the damage in its last bytes: what goes in with damage does not come out.
+            reader = zstd.ZstdDecompressor()
+            parts = [reader.decompress(file.read(start, at))]
+            with suppress(zstd.ZstdError, EOFError):
+                for index in range(len(chunk)):  # pragma: no branch - it ends in the error that was met before
+                    parts.append(reader.decompress(chunk[index : index + 1]))
+            return b"".join(parts), None
         at += len(chunk)
     return b"".join(parts), at - len(reader.unused_data) if reader.eof else None
-
-
-def _decompress_bytewise(before: bytes, chunk: bytes) -> bytes:
-    """The text of a frame up to the damage in its last bytes: what goes in with damage does not come out."""
-    zstd = _zstd()
-    reader = zstd.ZstdDecompressor()
-    parts = [reader.decompress(before)]
-    with suppress(zstd.ZstdError, EOFError):
-        for at in range(len(chunk)):  # pragma: no branch - it ends in the error that was met before
-            parts.append(reader.decompress(chunk[at : at + 1]))  # noqa: PERF401 - keeps what came before that
-    return b"".join(parts)
 
 
 def _pack(lines: list[bytes]) -> Frame:

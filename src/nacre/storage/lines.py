@@ -44,7 +44,7 @@ class Lines:
 
     @classmethod
     def of(cls, system: System, text: bytes) -> Lines:
-        """The lines of a text that is at hand."""
+        """The lines of a text that is in memory."""
         lines = cls(system, -1, len(text))
         lines._block = text
         return lines
@@ -69,16 +69,14 @@ class Lines:
         begin = self._block.rfind(b"\n", 0, -1) + 1
         raw = self._block[begin:-1]
         record = unseal(raw) if self._block.endswith(b"\n") and (begin or not start) else None
-        if record is None or not self._number_before(begin) < record.n:
+        # The number of the record before it; a great one if that is not known.
+        before = 0
+        if begin:
+            at = self._block.rfind(b"\n", 0, begin - 1) + 1
+            before = (number(self._block[at : begin - 1]) if at or not start else 0) or sys.maxsize
+        if record is None or before >= record.n:
             return None
         return Piece(start + begin, self.size, raw, record)
-
-    def _number_before(self, end: int) -> int:
-        """The number of the record that ends at `end` of the block at hand; a great one if that is not known."""
-        begin = self._block.rfind(b"\n", 0, max(0, end - 1)) + 1
-        if end and not begin and self._block_start:
-            return sys.maxsize
-        return (number(self._block[begin : end - 1]) or sys.maxsize) if end else 0
 
     def first(self) -> Piece | None:
         """The first line, if it is a whole record."""

@@ -153,7 +153,7 @@ class Log:
             before = compaction.Extent(header.cold, header.moved if header.cold else 0)
             lines = rewrite.dead_lines(survey, wanted, header)
             path = self._place.cold(writer.uid)
-            extent = compaction.append(self._system, path, before, lines, is_at_hand=survey.holds)
+            extent = compaction.append(self._system, path, before, lines, is_in_log=survey.holds)
 
             # 6. Then the log, without what was moved.
             header = rewrite.renew_header(header, extent, high=writer.n, kept=len(wanted))

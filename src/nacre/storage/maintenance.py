@@ -20,6 +20,7 @@ from nacre.storage.blobs import unused
 from nacre.storage.paths import (
     SessionPaths,
     key_of,
+    listed,
     make_folder,
     read_beginning,
     settle_names,
@@ -46,14 +47,6 @@ class _Header(msgspec.Struct, frozen=True):
     """What the first line of a log says of its session."""
 
     sid: str | None = None
-
-
-def listed(system: System, folder: str) -> list[str]:
-    """The names in a folder; none if there is no folder."""
-    try:
-        return system.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 # ---- whose a file is

@@ -150,23 +150,20 @@ class MemoryStore:
                 raise Nested("nothing was done: this thread is in the middle of another write")
             try:
                 self._is_writing = True
-                return self._run(key, transaction)
+                life = self._active.get(key) or _Life(key, self._system, self._newest_archived(key))
+                try:
+                    batch = Batch(life, rules=self._rules, now=self._system.now())
+                    number = batch.add(transaction)
+                finally:
+                    # What was not stored must not be seen.
+                    life.staged = ()
+                if batch.lines:
+                    life.take(batch)
+                    self._begin(key, life)
+                return number
             finally:
                 self._is_writing = False
                 self._written.notify_all()
-
-    def _run(self, key: str, transaction: Transaction) -> int:
-        life = self._active.get(key) or _Life(key, self._system, self._newest_archived(key))
-        try:
-            batch = Batch(life, rules=self._rules, now=self._system.now())
-            number = batch.add(transaction)
-        finally:
-            # What was not stored must not be seen.
-            life.staged = ()
-        if batch.lines:
-            life.take(batch)
-            self._begin(key, life)
-        return number
 
     def _begin(self, key: str, life: _Life) -> None:
         for earlier in self._archived.get(key, ()):
@@ -196,9 +193,8 @@ class MemoryStore:
         while True:
             # Not `with self._written`, which a signal can strike between taking the lock and knowing it.
             with self._lock:
-                while not self._has_more(key, uid, after):
+                while (life := self._active.get(key)) is None or (life.n <= after and uid in ("", life.header.uid)):
                     self._written.wait()
-                life = self._active[key]
                 after = after if uid in ("", life.header.uid) else 0
                 found = [record for record in life.all() if record.n > after]
                 records = [record if record.blobs is None else life.whole(record) for record in found]
@@ -215,10 +211,6 @@ class MemoryStore:
     def hold(self, key: str) -> Hold:
         stem(key)
         return _NoHold()
-
-    def _has_more(self, key: str, uid: str, after: int) -> bool:
-        life = self._active.get(key)
-        return life is not None and (life.n > after or uid not in ("", life.header.uid))
 
     def close(self) -> None:
         self._closed = True

@@ -273,6 +273,14 @@ def may_hold(system: System, folder: str, stem: str) -> bool:
     return hash(stem) in known[folder][1]
 
 
+def listed(system: System, folder: str) -> list[str]:
+    """The names in a folder; none if there is no folder."""
+    try:
+        return system.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def uids_in(system: System, folder: str, name: str) -> list[str]:
     """The generations of a session that have a file in a folder, oldest first."""
     try:

@@ -13,7 +13,7 @@ import os
 import re
 import stat as modes
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import count
 from typing import NamedTuple
@@ -29,7 +29,7 @@ from nacre.records import Record
 from nacre.storage.format import escaped, salvage, unseal
 from nacre.storage.lines import Lines, Piece
 from nacre.storage.paths import SessionPaths, key_of, make_folder, settle_names, stem, uids_in, write_all
-from nacre.storage.system import System, is_from_system, unlock_and_close
+from nacre.storage.system import System, is_from_system, unlock_and_close, wrap_error
 
 TORN = "torn"
 """What a write that did not come to its end left: nobody was told that it was stored, so nobody need be told more."""
@@ -42,8 +42,8 @@ IN_PLACE = "in place"
 UNREADABLE = "unreadable"
 """A line of the quarantine file that is itself damaged."""
 
-_MAX_CHUNK = 1024 * 1024
-_SEAL = len(',"seal":"xxxxxxxx"}')
+_MAX_PART = 1024 * 1024
+_SEAL_SIZE = len(',"seal":"xxxxxxxx"}')
 _WITH_CONTENT = frozenset(("msg", "sum", "meta", "use", "tool"))
 _NO_TIME = "1970-01-01T00:00:00.000Z"
 
@@ -68,8 +68,8 @@ class Aside(NamedTuple):
         """The whole records that hold content of someone's, with their lines; not what only said what is live."""
         for region in self.regions:
             for raw in region.split(b"\n"):
-                for line in [raw] if _unsealed(raw) is not None else [raw[start:end] for start, end in salvage(raw)]:
-                    record = _unsealed(line)
+                for line in [raw] if _unseal(raw) is not None else [raw[start:end] for start, end in salvage(raw)]:
+                    record = _unseal(line)
                     if record is not None and (record.t in _WITH_CONTENT or record.t.startswith("x.")):
                         yield record, line
 
@@ -129,13 +129,24 @@ def set_aside(  # noqa: PLR0913 - what there is to say of a piece
     """
     folder = f"{place.root}/quarantine"
     make_folder(system, folder)
-    parts = list(_parts(lines, bad)) if lines is not None else [(0, b"")]
+    parts = [(0, b"")]
+    if lines is not None:
+        cuts = ((at, piece.end) for piece in bad for at in range(piece.start, piece.end, _MAX_PART))
+        parts = [(at, lines.read(at, min(at + _MAX_PART, end))) for at, end in cuts]
     with _appending(system, place.quarantine(uid), os.O_CREAT) as (fd, known, settled):
         same = {(part.kind, part.detail, part.off, part.data) for part in known if part.n not in settled}
         if not all((reason, detail, start, raw) in same for start, raw in parts):
-            about = _Note(kind=reason, e=_next_number(system, place), sid=place.key, detail=detail, ts=_now(system))
+            # A number that no entry of any generation of the session has.
+            uids = uids_in(system, folder, place.name)
+            numbers = [part.n for one in uids for part in _parse(_read(system, place.quarantine(one)))[0]]
+            about = _Note(kind=reason, e=max(numbers, default=0) + 1, sid=place.key, detail=detail, ts=_now(system))
             for start, raw in parts:
-                write_all(system, fd, _sealed(_holding(about, start, raw)))
+                note = replace(about, off=start, len=len(raw), crc=f"{crc32(raw):08x}")
+                try:
+                    note = replace(note, raw=raw.decode())
+                except UnicodeDecodeError:
+                    note = replace(note, b64=base64.b64encode(raw).decode())
+                write_all(system, fd, _seal(note))
         system.fsync(fd)
     settle_names(system, folder)
 
@@ -145,7 +156,7 @@ def settle(system: System, place: SessionPaths, uid: str, numbers: Sequence[int]
     with _appending(system, place.quarantine(uid), 0) as (fd, _, settled):
         left = tuple(n for n in numbers if n not in settled)
         if left:
-            write_all(system, fd, _sealed(_Note(settled=how, ends=left, ts=_now(system))))
+            write_all(system, fd, _seal(_Note(settled=how, ends=left, ts=_now(system))))
         system.fsync(fd)
 
 
@@ -158,26 +169,12 @@ def _appending(system: System, path: str, flags: int) -> Iterator[tuple[int, lis
         data = _content(system, fd)
         if data and not data.endswith(b"\n"):
             write_all(system, fd, b"\n")
-        yield fd, *_parsed(data)
+        yield fd, *_parse(data)
     finally:
         unlock_and_close(system, fd)
 
 
-def _parts(lines: Lines, bad: Iterable[Piece]) -> Iterator[tuple[int, bytes]]:
-    for piece in bad:
-        for start in range(piece.start, piece.end, _MAX_CHUNK):
-            yield start, lines.read(start, min(start + _MAX_CHUNK, piece.end))
-
-
-def _holding(about: _Note, start: int, raw: bytes) -> _Note:
-    size, crc = len(raw), f"{crc32(raw):08x}"
-    try:
-        return replace(about, off=start, len=size, crc=crc, raw=raw.decode())
-    except UnicodeDecodeError:
-        return replace(about, off=start, len=size, crc=crc, b64=base64.b64encode(raw).decode())
-
-
-def _sealed(note: _Note) -> bytes:
+def _seal(note: _Note) -> bytes:
     body = escaped(msgspec.json.encode(note))[:-1]
     return b'%b,"seal":"%08x"}\n' % (body, crc32(body))
 
@@ -186,43 +183,29 @@ def _now(system: System) -> str:
     return timestamp(system.now())
 
 
-def _next_number(system: System, place: SessionPaths) -> int:
-    """A number that no entry of any generation of the session has."""
-    known = (
-        part.n for uid in uids_in(system, f"{place.root}/quarantine", place.name) for part in _file(system, place, uid)
-    )
-    return max(known, default=0) + 1
-
-
-def _file(system: System, place: SessionPaths, uid: str) -> list[_Part]:
-    return _parsed(_read(system, place.quarantine(uid)))[0]
-
-
 # ---- reading
 
 
 def entries(system: System, place: SessionPaths, uid: str) -> list[Aside]:
     """The entries of one generation, settled ones too, in the order of the file; none if it has no such file."""
-    parts, settled = _parsed(_read(system, place.quarantine(uid)))
+    parts, settled = _parse(_read(system, place.quarantine(uid)))
     found: dict[int, list[_Part]] = {}
     for part in parts:
         found.setdefault(part.n, []).append(part)
-    return [
-        Aside(n, uid, of[0].key or place.key, of[0].kind, of[0].detail, of[0].ts, _regions(of), settled.get(n, ""))
-        for n, of in found.items()
-    ]
-
-
-def _regions(parts: Sequence[_Part]) -> tuple[bytes, ...]:
-    """The bytes of an entry, with what was adjacent in the log joined again."""
-    found: list[list[bytes]] = []
-    end = -1
-    for part in parts:
-        if part.off != end or part.kind == UNREADABLE:
-            found.append([])
-        found[-1].append(part.data)
-        end = part.off + len(part.data)
-    return tuple(b"".join(region) for region in found)
+    asides = []
+    for n, of in found.items():
+        # The bytes of an entry, with what was adjacent in the log joined again.
+        regions: list[list[bytes]] = []
+        end = -1
+        for part in of:
+            if part.off != end or part.kind == UNREADABLE:
+                regions.append([])
+            regions[-1].append(part.data)
+            end = part.off + len(part.data)
+        joined, first = tuple(map(b"".join, regions)), of[0]
+        key = first.key or place.key
+        asides.append(Aside(n, uid, key, first.kind, first.detail, first.ts, joined, settled.get(n, "")))
+    return asides
 
 
 def _read(system: System, path: str) -> bytes:
@@ -244,7 +227,7 @@ def _content(system: System, fd: int) -> bytes:
     return Lines(system, fd, size).read(0, size)
 
 
-def _parsed(data: bytes) -> tuple[list[_Part], dict[int, str]]:
+def _parse(data: bytes) -> tuple[list[_Part], dict[int, str]]:
     """The parts in a file, and how entries were settled.
 
     Lines without a number, because they are damaged or from before there were numbers, get free ones in their order;
@@ -254,8 +237,15 @@ def _parsed(data: bytes) -> tuple[list[_Part], dict[int, str]]:
     settled: dict[int, str] = {}
     ts = _NO_TIME
     for line in filter(None, data.split(b"\n")):
-        note = _decoded(line)
-        if note is None:
+        is_written = False
+        with suppress(msgspec.DecodeError, ValueError, RecursionError):
+            note = _decode(line)
+            # Lines from before there were numbers have only the checksum of their bytes.
+            is_sealed = line[-_SEAL_SIZE:] == b',"seal":"%08x"}' % crc32(line[:-_SEAL_SIZE])
+            is_older = not note.e and not note.settled and note.crc == f"{crc32(note.data):08x}"
+            datetime.fromisoformat(note.ts)
+            is_written = is_sealed or is_older
+        if not is_written:
             parts.append(_Part(0, "", UNREADABLE, "", ts, 0, line))
         elif note.settled:
             settled |= dict.fromkeys(note.ends, note.settled)
@@ -271,27 +261,14 @@ def _parsed(data: bytes) -> tuple[list[_Part], dict[int, str]]:
     return parts, settled
 
 
-def _decoded(line: bytes) -> _Note | None:
-    """What a line says; None unless it is what was written."""
-    try:
-        note = _decode(line)
-        # Lines from before there were numbers have only the checksum of their bytes.
-        is_sealed = line[-_SEAL:] == b',"seal":"%08x"}' % crc32(line[:-_SEAL])
-        is_older = not note.e and not note.settled and note.crc == f"{crc32(note.data):08x}"
-        datetime.fromisoformat(note.ts)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return None
-    return note if is_sealed or is_older else None
-
-
-def _unsealed(line: bytes) -> Record | None:
+def _unseal(line: bytes) -> Record | None:
     try:
         return unseal(line)
     except FormatTooNew:
         return None
 
 
-# ---- the list of a store
+# ---- the list of a store: one folder is listed, and no log is opened
 
 _NAME = re.compile(r"([^.]+)\.([0-9a-f]{32})\.jsonl\Z")
 _MAX_TEXT = 400
@@ -318,20 +295,12 @@ class Quarantine:
     def entries(self, key: str | None) -> list[QuarantineEntry]:
         """All entries of a session, or of all, settled ones too, by session and number."""
         name = None if key is None else stem(key)
-        found = [entry for place in self._places(name) for entry in self._of(place)]
-        return sorted(found, key=lambda entry: (entry.key, entry.n, entry.generation))
-
-    def _places(self, name: str | None) -> Iterator[SessionPaths]:
-        try:
+        files: list[str] = []
+        with wrap_error(StoreError, f"the quarantine of {self._root} cannot be read"), suppress(FileNotFoundError):
             files = self._system.listdir(f"{self._root}/quarantine")
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StoreError(f"the quarantine of {self._root} cannot be read: {error}") from error
-        for file in files:
-            found = _NAME.match(file)
-            if found is not None and name in (None, found[1]):
-                yield SessionPaths(self._root, "", found[1], found[2])
+        named = [match for file in files if (match := _NAME.match(file)) is not None and name in (None, match[1])]
+        found = [entry for match in named for entry in self._of(SessionPaths(self._root, "", match[1], match[2]))]
+        return sorted(found, key=lambda entry: (entry.key, entry.n, entry.generation))
 
     def _of(self, place: SessionPaths) -> Sequence[QuarantineEntry]:
         path = place.quarantine(place.archived)
@@ -350,7 +319,9 @@ class Quarantine:
                 raise
             # What one session has in quarantine must not hide what others have.
             self._known.pop(path, None)
-            return [_unreadable(place, self._key_of(place), f"{path} cannot be read: {error}")]
+            uid, reason = place.archived, f"{path} cannot be read: {error}"
+            key = self._key_of(place)
+            return [QuarantineEntry(key=key, n=0, generation=uid, ts=EPOCH, kind=UNREADABLE, reason=reason, bytes=0)]
         return self._known[path][1]
 
     def _key_of(self, place: SessionPaths) -> str:
@@ -358,18 +329,14 @@ class Quarantine:
         return key_of(place.name) or self._key_in(place) or self._key_in(place._replace(archived="")) or place.name
 
 
-def _unreadable(place: SessionPaths, key: str, reason: str) -> QuarantineEntry:
-    """An entry for a quarantine file that cannot be read."""
-    return QuarantineEntry(
-        key=key, n=0, generation=place.archived, ts=EPOCH, kind=UNREADABLE, reason=reason, bytes=0, records=(), text=""
-    )
-
-
 def _entry(aside: Aside, key: str) -> QuarantineEntry:
-    records = [
-        QuarantineRecord(n=record.n, ts=parse_time(record.ts), kind=record.t, text=_text(record))
-        for record, _ in aside.records()
-    ]
+    records = []
+    for record, _ in aside.records():
+        # What it says: its text, or its content as JSON.
+        content = record.m.content if record.m is not None else record.text or None
+        if not isinstance(content, str):
+            content = msgspec.json.encode(record.m or record.meta or record.data).decode()
+        records.append(QuarantineRecord(n=record.n, ts=parse_time(record.ts), kind=record.t, text=content))
     settled = "torn" if aside.kind == TORN else aside.settled
     reason = _REASONS.get(aside.kind, "{kind}").format(kind=aside.kind, detail=aside.detail)
     beginning = b"".join(aside.regions)[:_MAX_TEXT].decode(errors="replace")
@@ -385,10 +352,3 @@ def _entry(aside: Aside, key: str) -> QuarantineEntry:
         text=beginning,
         settled=settled,
     )
-
-
-def _text(record: Record) -> str:
-    """What a record says: its text, or its content as JSON."""
-    if record.m is not None and isinstance(record.m.content, str):
-        return record.m.content
-    return record.text or msgspec.json.encode(record.m or record.meta or record.data).decode()

@@ -54,7 +54,22 @@ class Closing(NamedTuple):
 def rebuild(survey: Survey, ending: Sequence[bytes], *, header: Header, closing: Closing, key: str) -> Successor:
     """The records of a damaged log: header, surveyed records, ending, mark."""
     # 1. The header as it was; if it is lost, one that says what is known. It also says if records are missing.
-    old = header.raw + b"\n" if header.raw else _make_header(header, closing, key)
+    if header.raw:
+        old = header.raw + b"\n"
+    else:
+        known = Record(
+            v=FORMAT,
+            n=1,
+            t="open",
+            ts=closing.ts,
+            sid=key,
+            uid=header.uid,
+            cold=header.cold or None,
+            high=header.high or None,
+            moved=header.moved if header.cold else None,
+            st=State(),
+        )
+        old = seal(known)
     line = old
     if header.holes:
         line = sealed_fields({**fields(old[:-1]), "holes": 1}, st=state_of(unseal(old[:-1])))
@@ -145,22 +160,6 @@ def import_records(  # noqa: PLR0913 - all that an imported session has
             view.add(light)
     header = Header(uid=uid, sid=key, created=created, raw=lines[0][:-1])
     return Successor(header, view.n, view.state, lines), payloads
-
-
-def _make_header(header: Header, closing: Closing, key: str) -> bytes:
-    record = Record(
-        v=FORMAT,
-        n=1,
-        t="open",
-        ts=closing.ts,
-        sid=key,
-        uid=header.uid,
-        cold=header.cold or None,
-        high=header.high or None,
-        moved=header.moved if header.cold else None,
-        st=State(),
-    )
-    return seal(record)
 
 
 # ---- the file

@@ -19,8 +19,8 @@ from nacre.messages import TrashedSession
 from nacre.records import View
 from nacre.storage import blobs
 from nacre.storage.locks import KeyLock
-from nacre.storage.maintenance import key_of_log, listed, size_of_file
-from nacre.storage.paths import SessionPaths, key_of, make_folder, settle_names, uids_in, unlink_if_there
+from nacre.storage.maintenance import key_of_log, size_of_file
+from nacre.storage.paths import SessionPaths, key_of, listed, make_folder, settle_names, uids_in, unlink_if_there
 from nacre.storage.plain_names import path_now
 from nacre.storage.system import wrap_error
 from nacre.storage.view import reading
@@ -83,7 +83,22 @@ class Trash:
                 for one in chosen:
                     ending = ".archived" * (one in archived)
                     path = f"{self._folder}/{place.name}.{one}.{stamp}{ending}.jsonl"
-                    self._put(_Log(path, stamp, one, place._replace(archived=one)))
+                    log = _Log(path, stamp, one, place._replace(archived=one))
+                    # Give it its name in the trash while nobody else is at it, and let follow what belongs to it.
+                    old = log.home.log
+                    fd = self._system.open(old, os.O_RDWR | os.O_NOFOLLOW)
+                    try:
+                        self._system.flock(fd, wait=True)
+                        if not os.path.samestat(self._system.fstat(fd), self._system.stat(old)):
+                            raise SessionBusy(f"{old} was changed meanwhile\ntry again")
+                        self._mark(log.home)
+                        self._system.rename(old, log.path)
+                    finally:
+                        self._system.close(fd)
+                    settle_names(self._system, self._folder)
+                    settle_names(self._system, log.home.folder)
+                    for aside, home in log.followers:
+                        self._move(home, aside)
 
     def sessions(self, title_of: Callable[[View], str]) -> list[TrashedSession]:
         """What is here, the last removed first."""
@@ -93,7 +108,24 @@ class Trash:
             for file in files:
                 if (log := self._parse(file)) is not None:
                     groups.setdefault(f"{log.home.name}.{log.stamp}", []).append(log)
-            found = [self._describe(id, logs, files, title_of) for id, logs in groups.items()]
+            found = []
+            for id, logs in groups.items():
+                beginnings = tuple(f"{log.home.name}.{log.uid}.{log.stamp}." for log in logs)
+                paths = [f"{self._folder}/{file}" for file in files if file.startswith(beginnings)]
+                # A session whose log cannot be read has no title.
+                name, _, rest = os.path.basename(logs[-1].path).removesuffix(".jsonl").partition(".")
+                title, place = "", _Trashed(self._root, "", name, rest)
+                with suppress(OSError, StoreError), reading(self._system, place) as opened:
+                    title = title_of(opened.view) if opened.view is not None else ""
+                session = TrashedSession(
+                    id=id,
+                    key=self._key(logs),
+                    title=title,
+                    removed=datetime.fromtimestamp(int(logs[0].stamp) / 1_000_000, UTC),
+                    generations=tuple(log.uid for log in logs),
+                    bytes=sum(size_of_file(self._system, path) for path in paths),
+                )
+                found.append(session)
         return sorted(found, key=lambda one: one.removed, reverse=True)
 
     def restore(self, id: str) -> None:
@@ -109,7 +141,16 @@ class Trash:
                 make_folder(self._system, log.home.folder)
                 for aside, home in log.followers:
                     self._move(aside, home)
-                self._come_back(log)
+                try:
+                    self._system.link(log.path, log.home.log)
+                except FileExistsError:
+                    # An earlier try may have come this far.
+                    self._refuse_taken(log)
+                # After the change: a reader who takes the mark finds the log.
+                self._mark(log.home)
+                settle_names(self._system, log.home.folder)
+                self._system.unlink(log.path)
+                settle_names(self._system, self._folder)
 
     def key_of(self, id: str) -> str:
         """The key of a session here; raises SessionNotFound if there is none."""
@@ -150,43 +191,7 @@ class Trash:
         name = logs[0].home.name
         return key_of_log(self._system, logs[-1].path, name) or key_of(name) or name
 
-    def _describe(self, id: str, logs: list[_Log], files: list[str], title_of: Callable[[View], str]) -> TrashedSession:
-        beginnings = tuple(f"{log.home.name}.{log.uid}.{log.stamp}." for log in logs)
-        paths = (f"{self._folder}/{file}" for file in files if file.startswith(beginnings))
-        return TrashedSession(
-            id=id,
-            key=self._key(logs),
-            title=self._title(logs[-1], title_of),
-            removed=datetime.fromtimestamp(int(logs[0].stamp) / 1_000_000, UTC),
-            generations=tuple(log.uid for log in logs),
-            bytes=sum(size_of_file(self._system, path) for path in paths),
-        )
-
-    def _title(self, log: _Log, title_of: Callable[[View], str]) -> str:
-        """The title of a session; "" if it has none, or if its log cannot be read."""
-        name, _, rest = os.path.basename(log.path).removesuffix(".jsonl").partition(".")
-        with suppress(OSError, StoreError), reading(self._system, _Trashed(self._root, "", name, rest)) as found:
-            return title_of(found.view) if found.view is not None else ""
-        return ""
-
-    # ---- into it
-
-    def _put(self, log: _Log) -> None:
-        """Give a log its name in the trash while nobody else is at it, and let follow what belongs to it."""
-        old = log.home.log
-        fd = self._system.open(old, os.O_RDWR | os.O_NOFOLLOW)
-        try:
-            self._system.flock(fd, wait=True)
-            if not os.path.samestat(self._system.fstat(fd), self._system.stat(old)):
-                raise SessionBusy(f"{old} was changed meanwhile\ntry again")
-            self._mark(log.home)
-            self._system.rename(old, log.path)
-        finally:
-            self._system.close(fd)
-        settle_names(self._system, self._folder)
-        settle_names(self._system, log.home.folder)
-        for aside, home in log.followers:
-            self._move(home, aside)
+    # ---- into it, and out of it
 
     def _move(self, old: str, new: str) -> None:
         """Move a file that may not be there, or may have been moved before a crash."""
@@ -198,25 +203,11 @@ class Trash:
         settle_names(self._system, os.path.dirname(new))
         settle_names(self._system, os.path.dirname(old))
 
-    # ---- and out of it
-
     def _refuse_taken(self, log: _Log) -> None:
         taken = path_now(self._system, log.home)
         if taken and not self._is_same(log.path, taken):
             key = self._key([log])
             raise Conflict(f"there is now an active session {key!r}\narchive or remove that one first")
-
-    def _come_back(self, log: _Log) -> None:
-        try:
-            self._system.link(log.path, log.home.log)
-        except FileExistsError:
-            # An earlier try may have come this far.
-            self._refuse_taken(log)
-        # Behind the change: whoever takes the mark finds the log.
-        self._mark(log.home)
-        settle_names(self._system, log.home.folder)
-        self._system.unlink(log.path)
-        settle_names(self._system, self._folder)
 
     def _erase_followers(self, log: _Log) -> None:
         """Remove what follows a log, in the trash and, if a crash left it there, at home; and the past of a fork."""

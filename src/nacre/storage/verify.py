@@ -25,7 +25,7 @@ def findings(view: LogView, *, key: str, rules: Rules) -> Iterator[Finding]:
     if not view.header.uid:
         yield Finding(key=key, kind="header", where="byte 0", detail="the log has no header")
     yield from _check_cold(view, key)
-    yield from _Check(view, key, rules).run()
+    yield from _check_log(view, key, rules)
 
 
 def _check_cold(view: LogView, key: str) -> Iterator[Finding]:
@@ -73,56 +73,39 @@ def _gaps(numbers: Iterable[int], *, first: int, last: int) -> Iterator[str]:
             yield str(after - 1) if after - before == 2 else f"{before + 1} to {after - 1}"  # noqa: PLR2004 - one number
 
 
-class _Check:
-    """One pass over a log."""
-
-    def __init__(self, view: LogView, key: str, rules: Rules) -> None:
-        self._view = view
-        self._key = key
-        self._rules = rules
-        self._before: Record | None = None
-        self._gaps = Gaps()
-
-    def run(self) -> Iterator[Finding]:
-        end = 0
-        for piece in self._view.lines.forward():
-            end = piece.end
-            if piece.record is None:
-                yield _finding(self._key, "damage", piece, "not a whole record")
-                continue
-            if not piece.is_line:
-                yield _finding(self._key, "newline", piece, f"record {piece.record.n} does not have its own line")
-            yield from self._record(piece, piece.record)
-        if end < self._view.lines.size:
-            where = f"bytes {end} to {self._view.lines.size}"
-            yield Finding(key=self._key, kind="damage", where=where, detail="the file ends before that")
-        if self._gaps.found:
-            yield Finding(key=self._key, kind="missing", where="between records", detail=self._gaps.found)
-
-    def _record(self, piece: Piece, record: Record) -> Iterator[Finding]:
-        before = self._before
+def _check_log(view: LogView, key: str, rules: Rules) -> Iterator[Finding]:
+    """What is wrong with the lines of a log itself, in one pass over them."""
+    before: Record | None = None
+    gaps = Gaps()
+    end = 0
+    for piece in view.lines.forward():
+        end, record = piece.end, piece.record
+        # 1. A line that is whole, and a line of its own.
+        if record is None:
+            yield _finding(key, "damage", piece, "not a whole record")
+            continue
+        if not piece.is_line:
+            yield _finding(key, "newline", piece, f"record {record.n} does not have its own line")
+        # 2. In order, with what it refers to.
         if before is not None and record.n <= before.n:
             kind, what = ("repeated", "again") if record.n == before.n else ("order", f"after record {before.n}")
-            yield _finding(self._key, kind, piece, f"record {record.n} is here {what}")
-            return
-        yield from _lost_payloads(self._view, self._key, piece, record)
-        yield from _wrong_time(self._key, piece, record)
-        self._gaps.see(record)
-        if before is not None and record.n == before.n + 1 and not self._follows(record, before):
-            yield _finding(self._key, "state", piece, f"record {record.n} does not follow from the one before it")
-        self._before = record
-
-    def _follows(self, record: Record, before: Record) -> bool:
-        """Tell whether a record follows from the state before it.
-
-        One that refers to another which is not at hand is taken at its word.
-        """
-        if record.t in ("mark", "ids") or record.pop:
-            return True
-        refers_to = record.upto or record.to
-        if refers_to and (refers_to <= self._view.header.high or self._view.find(refers_to) is None):
-            return True
-        return self._rules.replay(record, before.st, self._view) == (record.p, record.st)
+            yield _finding(key, kind, piece, f"record {record.n} is here {what}")
+            continue
+        yield from _lost_payloads(view, key, piece, record)
+        yield from _wrong_time(key, piece, record)
+        gaps.see(record)
+        # 3. Following from the state before it. One that refers to another which is not there is taken at its word.
+        if before is not None and record.n == before.n + 1 and record.t not in ("mark", "ids") and not record.pop:
+            refers_to = record.upto or record.to
+            is_unknown = refers_to and (refers_to <= view.header.high or view.find(refers_to) is None)
+            if not is_unknown and rules.replay(record, before.st, view) != (record.p, record.st):
+                yield _finding(key, "state", piece, f"record {record.n} does not follow from the one before it")
+        before = record
+    if end < view.lines.size:
+        where = f"bytes {end} to {view.lines.size}"
+        yield Finding(key=key, kind="damage", where=where, detail="the file ends before that")
+    if gaps.found:
+        yield Finding(key=key, kind="missing", where="between records", detail=gaps.found)
 
 
 def _lost_payloads(view: LogView, key: str, piece: Piece, record: Record) -> Iterator[Finding]:

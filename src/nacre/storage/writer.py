@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from nacre.codec import timestamp
@@ -40,7 +41,7 @@ from nacre.storage.view import LogView, reading, refuse_forks
 logger = logging.getLogger(__name__)
 
 _MAX_UNSYNCED = 1024 * 1024
-_BESIDE = ("cold", "blobs", "quarantine")
+_OTHER_FOLDERS = ("cold", "blobs", "quarantine")
 ALL = "~"
 """Sorts after every uid."""
 
@@ -253,7 +254,12 @@ class LogWriter:
                     self._require_key()
             except _NeedsKey:
                 # A generation begins or ends here. Its key is locked before the log; what there is may be another now.
-                self._take_key(wait=wait)
+                if self._fd >= 0:
+                    self._unlock()
+                # First: if we are interrupted in between, it must not stay locked.
+                self._took_key = True
+                if not self._key.take(wait=wait):
+                    raise self._busy() from None
             else:
                 return True
 
@@ -268,14 +274,6 @@ class LogWriter:
     def _require_key(self) -> None:
         if not self._key.is_held:
             raise _NeedsKey
-
-    def _take_key(self, *, wait: bool) -> None:
-        if self._fd >= 0:
-            self._unlock()
-        # First: if we are interrupted in between, it must not stay locked.
-        self._took_key = True
-        if not self._key.take(wait=wait):
-            raise self._busy() from None
 
     def _leave(self, error: BaseException | None) -> None:
         """Unlock, and say what an error means.
@@ -347,7 +345,10 @@ class LogWriter:
         lines = Lines(self._system, self._fd, found.st_size)
 
         # 1. Another process rewrote, archived or deleted it: this file has lost its name.
-        if not self._has_the_name(found):
+        has_name = False
+        with suppress(FileNotFoundError):
+            has_name = os.path.samestat(self._system.stat(self._path), found)
+        if not has_name:
             last = examine(lines, key=self.key).last
             self.release()
             if last is not None and last.t == "del":
@@ -389,13 +390,6 @@ class LogWriter:
             self._mend(lines, tail)
         return True
 
-    def _has_the_name(self, found: os.stat_result) -> bool:
-        try:
-            named = self._system.stat(self._path)
-        except FileNotFoundError:
-            return False
-        return (named.st_dev, named.st_ino) == (found.st_dev, found.st_ino)
-
     def _take(self, header: Header, n: int, state: State) -> None:
         if header.uid != self.header.uid and self.header.uid:
             self._ids = Ids()
@@ -408,7 +402,15 @@ class LogWriter:
     def _mend(self, lines: Lines, tail: Tail) -> None:
         """Move damaged bytes to quarantine, then cut them off; if they are not all at the end, rewrite the log."""
         # 1. Nothing is changed before the damage is durable in quarantine.
-        header = tail.header if tail.header.uid else self._guess_header(lines, tail)
+        header = tail.header
+        if not header.uid:
+            # What can be known of a session whose header is lost; all of its cold file still counts.
+            if not self.is_erasing:
+                refuse_forks(self._system, self._place, lines)
+            uid = self.likely_uid()
+            length, records = compaction.measure(self._system, self._place.cold(uid))
+            high = tail.last.n if tail.last is not None and length else 0
+            header = Header(uid=uid, sid=self.key, cold=length, high=high, moved=records)
         if tail.bad:
             self._set_aside(lines, tail.bad, header.uid, TORN if was_cut_short(tail) else UNSURE)
         # 2. A torn end is cut off.
@@ -430,15 +432,6 @@ class LogWriter:
         ending, state = relink(tail, view, self._rules)
         self.rebuild(Survey(sure), ending, closing=Closing(tail.last.n, state, self.now()), header=header)
 
-    def _guess_header(self, lines: Lines, tail: Tail) -> Header:
-        """What can be known of a session whose header is lost; all of its cold file still counts."""
-        if not self.is_erasing:
-            refuse_forks(self._system, self._place, lines)
-        uid = self.likely_uid()
-        length, records = compaction.measure(self._system, self._place.cold(uid))
-        high = tail.last.n if tail.last is not None and length else 0
-        return Header(uid=uid, sid=self.key, cold=length, high=high, moved=records)
-
     def next_uid(self) -> str:
         """A uid that sorts after those of all earlier generations; it stays so only under the key's lock."""
         return new_uid(self._system, after=put_away(self._system, self._place))
@@ -449,8 +442,8 @@ class LogWriter:
             return self._place.archived
         root, name = self._place.root, self._place.name
         others = put_away(self._system, self._place)
-        beside = [uid for folder in _BESIDE for uid in uids_in(self._system, f"{root}/{folder}", name)]
-        return max((uid for uid in beside if uid not in others), default="") or self.next_uid()
+        found = [uid for folder in _OTHER_FOLDERS for uid in uids_in(self._system, f"{root}/{folder}", name)]
+        return max((uid for uid in found if uid not in others), default="") or self.next_uid()
 
     def _set_aside(self, lines: Lines | None, bad: Sequence[Piece], uid: str, reason: str, detail: str = "") -> None:
         set_aside(self._system, self._place, uid, lines, bad, reason=reason, detail=detail)
@@ -669,7 +662,7 @@ class LogWriter:
             with reading(self._system, self._place._replace(archived=archived[-1])) as found:
                 return Ids().window(found.view) if found.view is not None else {}
         except (OSError, StoreError):
-            # Who reads that generation is told what is wrong with it.
+            # A reader of that generation gets the error.
             return {}
 
     # ---- close

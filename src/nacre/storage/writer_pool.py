@@ -58,12 +58,19 @@ class Pool:
         """Let a thread do it, or do it here if none can be started."""
         with self._owner, self._lock:
             if len(self._threads) < min(self._busy + 1, _MAX_THREADS):
-                self._start()
+                thread = Thread(target=self._serve, args=(self._work,), name="nacre-flush", daemon=True)
+                # If the machine has no more, the threads that are there do it, or the caller.
+                with suppress(RuntimeError, MemoryError):
+                    thread.start()
+                    self._threads.append(thread)
+                    if len(self._threads) == 1:
+                        # A program may end during a write; daemon threads would be cut off in the middle of it.
+                        atexit.register(self.finish)
             if self._threads:
                 self._busy += 1
                 self._work.put(work)
                 return
-        # Those who wait for it are told what went wrong.
+        # Those who wait for it get the error.
         with suppress(Exception):
             work()
 
@@ -81,21 +88,9 @@ class Pool:
         """Forget the threads, which are the parent's."""
         atexit.unregister(self.finish)
 
-    def _start(self) -> None:
-        thread = Thread(target=self._serve, args=(self._work,), name="nacre-flush", daemon=True)
-        try:
-            thread.start()
-        except (RuntimeError, MemoryError):
-            # The machine has no more; the threads that are there do it, or the caller.
-            return
-        self._threads.append(thread)
-        if len(self._threads) == 1:
-            # A program may end during a write; daemon threads would be cut off in the middle of it.
-            atexit.register(self.finish)
-
     def _serve(self, queue: SimpleQueue[Callable[[], None] | None]) -> None:
         while (work := queue.get()) is not None:
-            # Those who wait for it are told what went wrong.
+            # Those who wait for it get the error.
             with suppress(BaseException):
                 work()
             with self._owner, self._lock:
@@ -126,7 +121,7 @@ class Writers:
         self._owner = Owner(self._lock)
         self.pool = Pool(self._lock, self._owner)
         self._queues: dict[str, SessionQueue] = {}
-        # Those too that are no longer at hand, for as long as anyone uses them: there is one to a session.
+        # Those too that are no longer kept, for as long as anyone uses them: there is one to a session.
         self._all: WeakValueDictionary[str, SessionQueue] = WeakValueDictionary()
         self._open: dict[SessionQueue, None] = {}
         # A queue of permits: the semaphore of the standard library costs ten times as much.
@@ -207,7 +202,7 @@ class Writers:
         self._begin()
 
     def _known(self) -> Sequence[SessionQueue]:
-        """Every session that is at hand or in use."""
+        """Every session that is kept or in use."""
         return list(dict.fromkeys([*self._queues.values(), *self._all.values()]))
 
     def _new(self, key: str, name: str) -> SessionQueue:
