@@ -165,15 +165,15 @@ def describe_error(error: BaseException) -> str:
     The sentence of an error is given only if it is about the machine; that of any other may quote what somebody said,
     or a server that repeats it: then its type, and its summary if it has one.
     """
-    told: list[str] = []
+    texts: list[str] = []
     seen: set[int] = set()
     found: BaseException | None = error
     # An error may have led to itself: one that is raised again while it is handled.
     while found is not None and id(found) not in seen:
         seen.add(id(found))
-        told.append(_describe_one(found))
+        texts.append(_describe_one(found))
         found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
-    return "; from ".join(told)
+    return "; from ".join(texts)
 
 
 def _describe_one(error: BaseException) -> str:

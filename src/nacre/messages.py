@@ -332,7 +332,7 @@ def describe_quarantine(entries: Iterable[QuarantineEntry]) -> str:
 
 
 class Load(Struct, frozen=True):
-    """What the writers of a store hold: logs that are open, batches written, logs whose flush failed."""
+    """The load of the writers of a store: logs that are open, batches written, logs whose flush failed."""
 
     open: int
     batches: int

@@ -1002,7 +1002,7 @@ class _NarrowIndex:
         return [] if within is None else self._whole.search(query, prefix=within, **rest)
 
     def make_vectors(self, most: int) -> int:  # noqa: ARG002 - as in SessionIndex
-        """Do nothing: how many messages others have is not to be told, and the owner of all makes them."""
+        """Do nothing: how many messages others have is not to be known, and the owner of all makes them."""
         return 0
 
     def page(self, wanted: Wanted) -> Page:

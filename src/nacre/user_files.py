@@ -1,4 +1,4 @@
-"""The files that nacre keeps for a user next to the store: where they are, and how one is replaced."""
+"""The files that nacre keeps for a user outside the store: where they are, and how one is replaced."""
 
 # The command line uses this before anything else is loaded, and pathlib takes its time.
 # ruff: noqa: PTH103, PTH105, PTH108, PTH111, PTH112, PTH118, PTH208

@@ -170,7 +170,7 @@ def deletion_not_recorded(patch: pytest.MonkeyPatch) -> None:
 
 def header_alone_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogWriter, "holds_session", property(lambda self: self.n > 0))
-    patch.setattr(view, "glance", _without_openings)
+    patch.setattr(view, "examine_end", _without_openings)
 
 
 def _without_openings(lines: Any, *, key: str) -> Tail:

@@ -18,7 +18,7 @@ from nacre.messages import Message
 from nacre.records import Record
 from nacre.storage.lines import Lines
 from nacre.storage.paths import SessionPaths, listed, make_folder, settle_names, unlink_if_there, write_all
-from nacre.storage.system import System
+from nacre.storage.system import System, opened
 
 LARGEST = 64 * 1024
 _BLOCK = 1024 * 1024
@@ -192,12 +192,9 @@ def _write(system: System, path: str, data: bytes) -> None:
     scratch = f"{path}.tmp"
     unlink_if_there(system, scratch)
     try:
-        fd = system.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-        try:
+        with opened(system, scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW) as fd:
             write_all(system, fd, data)
             system.fsync(fd)
-        finally:
-            system.close(fd)
         system.rename(scratch, path)
     except BaseException:
         # What cannot be removed now goes when this payload is written again, or with its session.
@@ -215,8 +212,5 @@ def _holds(system: System, path: str, data: bytes) -> bool:
 
 
 def _read(system: System, path: str) -> bytes:
-    fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
+    with opened(system, path) as fd:
         return Lines(system, fd, size := system.fstat(fd).st_size).read(0, size)
-    finally:
-        system.close(fd)

@@ -123,7 +123,7 @@ class Marks:
                     unlock_and_close(self._system, fd)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Release the file."""
         with self._lock:
             self._seen = None
 

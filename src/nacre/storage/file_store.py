@@ -48,7 +48,7 @@ from nacre.storage.plain_names import has_plain_name, path_now
 from nacre.storage.protocol import Generation, Hold, Listed, Status
 from nacre.storage.quarantine import IN_PLACE, Quarantine, entries, set_aside, settle
 from nacre.storage.session_files import unshare
-from nacre.storage.system import System, is_from_system, wrap_error
+from nacre.storage.system import System, is_from_system, opened, wrap_error
 from nacre.storage.verify import findings
 from nacre.storage.view import LogView, Reading, reading, settled
 from nacre.storage.writer_pool import SessionQueue, Writers
@@ -310,11 +310,8 @@ class FileStore:
             with suppress(OSError):
                 for file in self._system.listdir(folder):
                     if file.startswith(f"{name}.migrated"):
-                        fd = self._system.open(f"{folder}/{file}", os.O_RDONLY | os.O_NOFOLLOW)
-                        try:
+                        with opened(self._system, f"{folder}/{file}") as fd:
                             content = Lines(self._system, fd, 1 << 62).read(0, 1 << 62)
-                        finally:
-                            self._system.close(fd)
                         if sha256(content).hexdigest() == source.get("sha256"):
                             found.append(f"{folder}/{file}")
         return found
@@ -608,13 +605,13 @@ class FileStore:
     # ---- reading
 
     def _read(
-        self, place: SessionPaths, get: Callable[[LogView], T], opened: type[reading] = reading
+        self, place: SessionPaths, get: Callable[[LogView], T], read: type[reading] = reading
     ) -> tuple[Reading, T | None]:
         """Read a log; if it turns out to be damaged, mend it, unless a writer is at it, and read again.
 
         What seems to be lost may have gone with a session that was deleted or moved meanwhile: then look again.
         """
-        found, value = self._read_once(place, get, opened)
+        found, value = self._read_once(place, get, read)
         is_damaged = found.view.damaged if found.view is not None else found.is_damaged
         if is_damaged:
             try:
@@ -623,7 +620,7 @@ class FileStore:
                 extra = {"file": place.log, "error": describe_error(error)}
                 logger.warning("a damaged log could not be repaired", extra=extra)
             else:
-                found, value = self._read_once(place, get, opened)
+                found, value = self._read_once(place, get, read)
         view = found.view
         losses = view.losses if view is not None else None
         if view is not None and losses and (view.uid, losses) not in self._warned:
@@ -638,12 +635,12 @@ class FileStore:
         return found, value
 
     def _read_once(
-        self, place: SessionPaths, get: Callable[[LogView], T], opened: type[reading]
+        self, place: SessionPaths, get: Callable[[LogView], T], read: type[reading]
     ) -> tuple[Reading, T | None]:
         while True:
             found = Reading()
             try:
-                with opened(self._system, place) as found:
+                with read(self._system, place) as found:
                     value = get(found.view) if found.view is not None else None
                 if not (found.view is not None and found.view.losses and self._is_over(place, found.view)):
                     return found, value

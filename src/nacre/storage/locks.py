@@ -132,7 +132,7 @@ class KeyLock:
         self._close(fd)
 
     def abandon(self) -> None:
-        """Let go of it, however often this thread took it, and wherever it was interrupted while it did."""
+        """Release it, however often this thread took it, and wherever it was interrupted while it did."""
         for fd, (_, name, thread) in list(_descriptors.items()):
             if name == self._name and thread == get_ident():
                 self._close(fd)

@@ -121,7 +121,7 @@ class Log:
     # ---- compact
 
     def compact(self, keep: Callable[[View], set[int]], *, least: int) -> bool:
-        """Move what need not be at hand to the cold file, if that frees `least` bytes and half the log."""
+        """Move what is not live to the cold file, if that frees `least` bytes and half the log."""
         writer = self.writer
         with writer.hold(create=False) as is_there:
             if not is_there:
@@ -346,7 +346,7 @@ class Log:
                         logger.warning("a session is being deleted without a deletion record")
                 with self._doubt_errors("deleting"):
                     erase_rest(self._system, self._place, upto=ALL)
-                    # Also without a log: a creation that was cut short before it may have left something beside it.
+                    # Also without a log: a creation that was cut short before it may have left a file of it.
                     writer.remove()
         finally:
             writer.is_erasing = False

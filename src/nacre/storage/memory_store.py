@@ -176,7 +176,7 @@ class MemoryStore:
             commit.number = self.run(key, transaction)
         except Nested:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told when it asks
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets it with the result
             commit.error = error
         pending.resolve(commit, None)
         return pending

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from nacre.checks import check_key
 from nacre.errors import LogDamaged
-from nacre.storage.system import System
+from nacre.storage.system import System, opened
 
 _UID = re.compile(r"[0-9a-f]{32}\Z")
 _LAST_UID = "f" * 32
@@ -209,11 +209,8 @@ def is_strange(system: System, path: str) -> bool:
 
 
 def read_beginning(system: System, path: str, size: int) -> bytes:
-    fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
+    with opened(system, path) as fd:
         return system.pread(fd, size, 0)
-    finally:
-        system.close(fd)
 
 
 def is_being_born(system: System, place: SessionPaths) -> bool:
@@ -324,8 +321,5 @@ def make_folder(system: System, path: str) -> None:
 
 def settle_names(system: System, folder: str) -> None:
     """Make the names in a directory survive a power cut."""
-    fd = system.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with opened(system, folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
         system.fsync(fd)
-    finally:
-        system.close(fd)

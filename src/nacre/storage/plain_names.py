@@ -19,7 +19,7 @@ from nacre.errors import LogDamaged, SessionBusy
 from nacre.storage.change_marks import Marks
 from nacre.storage.lines import Lines
 from nacre.storage.paths import SessionPaths, make_folder, open_log, settle_names, unlink_if_there
-from nacre.storage.recovery import glance
+from nacre.storage.recovery import examine_end
 from nacre.storage.system import System, unlock_and_close
 
 _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.ENOTSUP)
@@ -156,7 +156,7 @@ def _open_plain(system: System, place: SessionPaths) -> _Plain | None:
     except (FileNotFoundError, LogDamaged):
         return None
     try:
-        tail = glance(Lines(system, fd, found.st_size), key=place.key)
+        tail = examine_end(Lines(system, fd, found.st_size), key=place.key)
     except BaseException:
         system.close(fd)
         raise

@@ -105,7 +105,7 @@ class Upkeep(Protocol):
         """Erase every trace of a session."""
 
     def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:
-        """Move out what need not be at hand, if it is worth it."""
+        """Move out what is not live, if it is worth it."""
 
     def verify(self, key: str | None) -> Report:
         """Read everything, of one session or of all, and report what is wrong."""

@@ -29,10 +29,10 @@ from nacre.records import Record
 from nacre.storage.format import escaped, salvage, unseal
 from nacre.storage.lines import Lines, Piece
 from nacre.storage.paths import SessionPaths, key_of, make_folder, settle_names, stem, uids_in, write_all
-from nacre.storage.system import System, is_from_system, unlock_and_close, wrap_error
+from nacre.storage.system import System, is_from_system, opened, unlock_and_close, wrap_error
 
 TORN = "torn"
-"""What a write that did not come to its end left: nobody was told that it was stored, so nobody need be told more."""
+"""The end of a write that was cut short: it was never acknowledged, so it need not be reported."""
 EMPTIED = "emptied"
 MISSING = "missing"
 UNSURE = "torn or rotten"
@@ -211,15 +211,12 @@ def entries(system: System, place: SessionPaths, uid: str) -> list[Aside]:
 def _read(system: System, path: str) -> bytes:
     try:
         # A pipe of that name must not make us wait.
-        fd = system.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with opened(system, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as fd:
+            if not modes.S_ISREG(system.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", path)
+            return _content(system, fd)
     except FileNotFoundError:
         return b""
-    try:
-        if not modes.S_ISREG(system.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", path)
-        return _content(system, fd)
-    finally:
-        system.close(fd)
 
 
 def _content(system: System, fd: int) -> bytes:

@@ -137,7 +137,7 @@ def examine(lines: Lines, *, key: str) -> Tail:
     return Tail(header, headed, start, sure, first or 1, kept, sorted(bad, key=_start), torn)
 
 
-def glance(lines: Lines, *, key: str) -> Tail:
+def examine_end(lines: Lines, *, key: str) -> Tail:
     """Like `examine`, but content with a last record that stands alone: all before it was acknowledged."""
     last = lines.last()
     record = last.record if last is not None else None
@@ -151,7 +151,7 @@ def was_cut_short(tail: Tail) -> bool:
     """Tell whether the bytes in doubt are the beginning of what was written, as a crash during a write leaves them.
 
     These are whole lines in order, then at most one that has no newline, and NUL bytes where a power cut left a file
-    longer than what was written of it. Nobody was told that the rest was stored. Anything else may be rot.
+    longer than what was written of it. The rest was never acknowledged. Anything else may be rot.
     """
     *before, last = sorted([*tail.kept, *tail.bad], key=_start)
     for n, piece in enumerate(before, tail.first):

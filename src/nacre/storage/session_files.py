@@ -17,7 +17,7 @@ from nacre.storage.lines import Lines
 from nacre.storage.paths import SessionPaths, settle_names, unlink_if_there, write_all
 from nacre.storage.recovery import Header, Level
 from nacre.storage.rewrite import Successor
-from nacre.storage.system import System
+from nacre.storage.system import System, opened
 
 _BLOCK = 1024 * 1024
 # Logs first: what was interrupted must leave no log without what belongs to it.
@@ -59,18 +59,12 @@ def share(system: System, path: str, goal: str, length: int) -> None:
             raise
     else:
         return
-    source = system.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        target = system.open(goal, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-        try:
-            lines = Lines(system, source, length)
-            for start in range(0, length, _BLOCK):
-                write_all(system, target, lines.read(start, min(start + _BLOCK, length)))
-            system.fsync(target)
-        finally:
-            system.close(target)
-    finally:
-        system.close(source)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
+    with opened(system, path) as source, opened(system, goal, flags) as target:
+        lines = Lines(system, source, length)
+        for start in range(0, length, _BLOCK):
+            write_all(system, target, lines.read(start, min(start + _BLOCK, length)))
+        system.fsync(target)
 
 
 def unshare(system: System, goal: SessionPaths, uid: str) -> None:

@@ -182,6 +182,20 @@ class System:
         return os.urandom(size)
 
 
+class opened:  # noqa: N801 - used as `with opened(…) as fd`
+    """A file that is open for as long as a with statement lasts."""
+
+    def __init__(self, system: System, path: str, flags: int = os.O_RDONLY | os.O_NOFOLLOW) -> None:
+        self._system = system
+        self._fd = system.open(path, flags, 0o600)
+
+    def __enter__(self) -> int:
+        return self._fd
+
+    def __exit__(self, *_: object) -> None:
+        self._system.close(self._fd)
+
+
 def unlock_and_close(system: System, fd: int) -> None:
     """Unlock a file and close it; whichever of the two a signal strikes, it does not stay locked."""
     try:

@@ -127,7 +127,7 @@ class PendingCommit:
 
 
 def refusal(key: str, error: Exception) -> Exception:
-    """What the caller of a transaction that was not stored is told; an error of the system, as Refused."""
+    """The error for the caller of a transaction that was not stored; one of the system becomes Refused."""
     return Refused(f"session {key!r}: nothing was stored: {error}") if is_from_system(error) else error
 
 

@@ -22,7 +22,7 @@ from nacre.storage.locks import KeyLock
 from nacre.storage.maintenance import key_of_log, size_of_file
 from nacre.storage.paths import SessionPaths, key_of, listed, make_folder, settle_names, uids_in, unlink_if_there
 from nacre.storage.plain_names import path_now
-from nacre.storage.system import wrap_error
+from nacre.storage.system import opened, wrap_error
 from nacre.storage.view import reading
 
 if TYPE_CHECKING:
@@ -86,15 +86,12 @@ class Trash:
                     log = _Log(path, stamp, one, place._replace(archived=one))
                     # Give it its name in the trash while nobody else is at it, and let follow what belongs to it.
                     old = log.home.log
-                    fd = self._system.open(old, os.O_RDWR | os.O_NOFOLLOW)
-                    try:
+                    with opened(self._system, old, os.O_RDWR | os.O_NOFOLLOW) as fd:
                         self._system.flock(fd, wait=True)
                         if not os.path.samestat(self._system.fstat(fd), self._system.stat(old)):
                             raise SessionBusy(f"{old} was changed meanwhile\ntry again")
                         self._mark(log.home)
                         self._system.rename(old, log.path)
-                    finally:
-                        self._system.close(fd)
                     settle_names(self._system, self._folder)
                     settle_names(self._system, log.home.folder)
                     for aside, home in log.followers:
@@ -115,8 +112,8 @@ class Trash:
                 # A session whose log cannot be read has no title.
                 name, _, rest = os.path.basename(logs[-1].path).removesuffix(".jsonl").partition(".")
                 title, place = "", _Trashed(self._root, "", name, rest)
-                with suppress(OSError, StoreError), reading(self._system, place) as opened:
-                    title = title_of(opened.view) if opened.view is not None else ""
+                with suppress(OSError, StoreError), reading(self._system, place) as found_log:
+                    title = title_of(found_log.view) if found_log.view is not None else ""
                 session = TrashedSession(
                     id=id,
                     key=self._key(logs),

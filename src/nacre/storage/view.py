@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -14,8 +13,8 @@ from nacre.storage.format import START, unseal
 from nacre.storage.lines import Lines, Piece
 from nacre.storage.paths import SessionPaths, put_away, uids_in
 from nacre.storage.plain_names import is_named, open_to_read
-from nacre.storage.recovery import Gaps, Header, Survey, glance, state_of, was_cut_short
-from nacre.storage.system import System
+from nacre.storage.recovery import Gaps, Header, Survey, examine_end, state_of, was_cut_short
+from nacre.storage.system import System, opened
 
 _NO_FORK, _SECOND = START + b"1,", 2
 
@@ -218,11 +217,8 @@ class _BaseLines(Lines):
         self._path = path
 
     def read(self, start: int, end: int) -> bytes:
-        self._fd = self._system.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
-        try:
+        with opened(self._system, self._path) as self._fd:
             data = super().read(start, end)
-        finally:
-            self._system.close(self._fd)
         self.damaged = self.damaged or len(data) < end - start
         return data
 
@@ -270,7 +266,7 @@ class reading:  # noqa: N801 - used as `with reading(…) as found`
     def _look(self, size: int) -> Reading:
         system, place = self._system, self._place
         lines = Lines(system, self._fd, size)
-        tail = glance(lines, key=place.key)
+        tail = examine_end(lines, key=place.key)
         last = tail.last
         if last is not None and last.t == "del":
             return Reading(is_deleted=True, size=size)
