@@ -31,7 +31,7 @@ from nacre.records import ImportedRecord, Losses, Record, Rules, Transaction, Vi
 from nacre.storage.change_marks import Marks
 from nacre.storage.group_commit import Pending
 from nacre.storage.lines import Lines
-from nacre.storage.locks import KeyLock
+from nacre.storage.locks import KeyLock, TurnLock
 from nacre.storage.log import Log
 from nacre.storage.paths import (
     SessionPaths,
@@ -322,8 +322,6 @@ class FileStore:
         return [header.src for header in headers if header is not None and header.src is not None]
 
     def hold(self, key: str) -> Hold:
-        from nacre.storage.locks import TurnLock  # noqa: PLC0415 - for agents, which most programs are not
-
         return TurnLock(self._system, SessionPaths.of(self._root, key))
 
     def watch(self) -> Watch:
@@ -336,19 +334,9 @@ class FileStore:
 
         place = SessionPaths.of(self._root, key)
         uid = ""
-        with Watch(place.folder) as watch:
-            while True:
-                for generation, records in self._since(place, uid, after):
-                    uid = generation
-                    for record in records:
-                        after = record.n
-                        yield uid, record
-                watch.wait()
 
-    def _since(self, place: SessionPaths, uid: str, after: int) -> Sequence[tuple[str, Sequence[Record]]]:
-        """The generation that is active, and its records after `after`, or all if it is another than `uid`."""
-
-        def get(view: LogView) -> tuple[str, Sequence[Record]]:
+        def get_later(view: LogView) -> tuple[str, Sequence[Record]]:
+            # The records of the active generation after `after`, or all if it is another than before.
             start = after if uid in ("", view.header.uid) else 0
             if uid == view.header.uid and start >= view.header.high:
                 found = list(takewhile(lambda record: record.n > start, view.back(view.n)))[::-1]
@@ -357,8 +345,14 @@ class FileStore:
                 found = [record for record in view.all() if record.n > start]
             return view.header.uid, [record if record.blobs is None else view.whole(record) for record in found]
 
-        _, found = self._read(place, get, settled)
-        return [found] if found is not None else []
+        with Watch(place.folder) as watch:
+            while True:
+                _, later = self._read(place, get_later, settled)
+                uid, records = later or (uid, ())
+                for record in records:
+                    after = record.n
+                    yield uid, record
+                watch.wait()
 
     def verify(self, key: str | None) -> Report:
         places = self._known_places(key) if key is not None else [*self._all_places(), *self._all_places(archived=True)]
