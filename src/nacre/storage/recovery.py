@@ -117,7 +117,7 @@ def examine(lines: Lines, *, key: str) -> Tail:
 
     # 3. A group that is not complete was never acknowledged: none of it is kept.
     for group in {piece.record.tx for piece in good.values() if piece.record is not None}:
-        if group is not None and not all(n in good for n in _members(group)):
+        if group is not None and not _is_complete(group, good):
             bad += [good.pop(n) for n in _members(group) if n in good]
     kept = [good[n] for n in sorted(good)]
 
@@ -181,6 +181,10 @@ def _start(piece: Piece) -> int:
 
 def _members(group: tuple[int, int]) -> range:
     return range(group[0], group[0] + group[1])
+
+
+def _is_complete(group: tuple[int, int], good: dict[int, Piece]) -> bool:
+    return all(n in good for n in _members(group))
 
 
 def _find_header(lines: Lines, kept: list[Piece]) -> tuple[Piece | None, bool]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from nacre.codec import timestamp
@@ -345,10 +344,7 @@ class LogWriter:
         lines = Lines(self._system, self._fd, found.st_size)
 
         # 1. Another process rewrote, archived or deleted it: this file has lost its name.
-        has_name = False
-        with suppress(FileNotFoundError):
-            has_name = os.path.samestat(self._system.stat(self._path), found)
-        if not has_name:
+        if not self._has_the_name(found):
             last = examine(lines, key=self.key).last
             self.release()
             if last is not None and last.t == "del":
@@ -389,6 +385,12 @@ class LogWriter:
         else:
             self._mend(lines, tail)
         return True
+
+    def _has_the_name(self, found: os.stat_result) -> bool:
+        try:
+            return os.path.samestat(self._system.stat(self._path), found)
+        except FileNotFoundError:
+            return False
 
     def _take(self, header: Header, n: int, state: State) -> None:
         if header.uid != self.header.uid and self.header.uid:
