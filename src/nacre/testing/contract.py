@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from types import FunctionType
 from typing import Any, TypeAlias
 
 from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, SessionNotFound, StoreError
@@ -33,6 +34,13 @@ EarlierCheck: TypeAlias = Callable[[Callable[[], SessionStore]], None]
 def name(check: Callable[..., None]) -> str:
     """Say what a check is about: its id in a parametrized test."""
     return check.__name__
+
+
+def _checks(*, after: Iterable[Callable[..., None]] = ()) -> tuple[Callable[..., None], ...]:
+    """Every check written so far, besides some: each public function here but `name` is one, so none is forgotten."""
+    done: set[object] = {name, *after}
+    written = (value for title, value in globals().items() if isinstance(value, FunctionType) and title[0] != "_")
+    return tuple(check for check in written if check.__module__ == __name__ and check not in done)
 
 
 # What the checks are written with. Plain `assert` would be silent under `python -O`
@@ -1475,6 +1483,9 @@ def forgiving_reads_give_empty_values(open_store: Open) -> None:
             forgiving.save("")
 
 
+STORE_CONTRACT: tuple[Check, ...] = _checks()
+
+
 # Places that keep their sessions
 
 
@@ -1602,6 +1613,9 @@ def a_session_deleted_elsewhere_does_not_come_back(open_store: Open) -> None:
         _same(_live(two)[-1:], ["c"])
 
 
+REOPEN_CONTRACT: tuple[Check, ...] = _checks(after=STORE_CONTRACT)
+
+
 # The eight checks of the earlier systems
 
 
@@ -1691,134 +1705,4 @@ def earlier_summarise_flow(open_store: Callable[[], SessionStore]) -> None:
     store.close()
 
 
-STORE_CONTRACT: tuple[Check, ...] = (
-    an_unknown_key_reads_as_empty,
-    the_first_write_creates_the_session,
-    a_message_comes_back_as_it_was_written,
-    every_field_of_a_message_survives,
-    a_mapping_in_openai_shape_comes_back_in_it,
-    unknown_fields_survive,
-    difficult_text_survives,
-    a_large_message_survives,
-    a_given_time_is_kept,
-    last_gives_the_newest_messages,
-    last_never_reaches_past_a_truncation,
-    what_callers_change_afterwards_is_not_stored,
-    numbers_increase_and_are_the_transcripts,
-    numbers_are_never_reused,
-    a_group_is_stored_whole,
-    a_unit_may_hold_notes_and_meta,
-    a_snapshot_is_all_of_one_moment,
-    a_large_payload_comes_back_whole,
-    a_retry_with_a_large_payload_is_known,
-    a_group_with_a_bad_message_is_not_stored,
-    submit_is_add_messages_without_waiting,
-    expect_zero_means_a_new_session,
-    a_stale_expect_is_a_conflict,
-    a_refused_expect_does_not_create_the_session,
-    every_change_of_history_counts_for_expect,
-    notes_do_not_count_for_expect,
-    a_retry_under_the_same_id_is_stored_once,
-    other_content_under_the_same_id_is_a_conflict,
-    id_is_looked_at_before_expect,
-    ids_belong_to_their_session,
-    a_refused_write_does_not_use_up_its_id,
-    truncation_keeps_the_newest,
-    truncation_to_nothing_or_less_keeps_none,
-    truncation_to_more_than_is_live_changes_nothing,
-    truncations_count_only_what_is_live,
-    changing_an_unknown_key_writes_nothing,
-    a_summary_is_replaced_by_the_next,
-    a_summary_may_drop_what_it_covers,
-    a_summary_of_what_is_not_live_is_a_conflict,
-    a_summary_upto_in_an_unknown_session_is_a_conflict,
-    a_replaced_history_keeps_the_summary,
-    a_history_with_a_bad_message_replaces_nothing,
-    a_history_may_be_replaced_by_itself,
-    a_history_may_be_replaced_by_nothing,
-    clear_drops_history_and_summary,
-    rewind_goes_back_and_another_rewind_forth,
-    rewind_restores_the_summary,
-    rewind_undoes_truncation_replacement_and_clear,
-    rewind_brings_back_what_compaction_moved,
-    rewind_into_a_group_is_refused,
-    rewind_to_an_unknown_record_is_a_conflict,
-    rewind_goes_back_to_before_a_message,
-    what_is_stored_with_a_message_is_no_step_of_its_own,
-    an_update_begins_no_session,
-    a_read_is_of_one_generation,
-    pop_takes_the_last_message_back,
-    pop_leaves_truncation_and_summary_alone,
-    pop_takes_one_message_of_a_group,
-    the_transcript_keeps_everything,
-    meta_fields_are_merged_and_removed,
-    labels_are_set_and_removed_one_by_one,
-    labels_begin_no_session,
-    a_key_has_a_status,
-    a_free_key_has_no_session,
-    every_generation_can_be_read,
-    meta_is_not_history,
-    own_records_come_back_by_kind,
-    usage_and_tool_records_may_be_appended,
-    kinds_of_the_store_cannot_be_appended,
-    an_append_under_the_same_id_is_stored_once,
-    an_id_is_used_for_one_kind,
-    own_records_hold_any_json,
-    own_records_outlive_compaction,
-    save_changes_nothing_that_can_be_seen,
-    list_gives_true_keys_and_counts,
-    labels_do_not_make_a_session_newer,
-    list_filters_by_prefix,
-    list_gives_the_newest_first,
-    a_page_is_followed_by_the_next_one,
-    a_page_can_be_narrowed,
-    a_page_tells_how_a_session_stands,
-    a_page_checks_its_arguments,
-    internal_sessions_are_listed_only_if_asked_for,
-    a_new_internal_key_is_refused,
-    list_gives_the_newest_title,
-    an_archived_session_can_be_read,
-    a_write_to_an_archived_key_starts_a_new_generation,
-    archiving_again_never_overwrites,
-    an_unarchived_session_goes_on,
-    an_id_is_known_after_archiving,
-    a_fork_goes_on_after_its_own_header,
-    unarchiving_next_to_an_active_session_is_a_conflict,
-    archiving_an_unknown_key_is_not_found,
-    delete_erases_every_generation,
-    delete_erases_an_archived_session,
-    deleting_an_unknown_key_is_no_error,
-    a_deleted_key_begins_again,
-    keys_that_look_alike_are_apart,
-    any_key_of_unicode_will_do,
-    an_invalid_key_is_refused,
-    an_invalid_message_is_refused,
-    a_sound_store_verifies,
-    closing_twice_is_harmless,
-    forgiving_writes_are_counted_and_return_zero,
-    forgiving_reads_give_empty_values,
-)
-
-REOPEN_CONTRACT: tuple[Check, ...] = (
-    everything_is_there_after_reopening,
-    numbers_go_on_after_reopening,
-    expect_and_id_hold_after_reopening,
-    a_large_retry_is_known_after_reopening,
-    ids_outlive_compaction_and_reopening,
-    what_one_wrote_the_other_reads,
-    a_conflict_is_seen_across_openings,
-    ids_of_the_other_are_known_however_the_writes_mix,
-    archiving_and_deleting_are_seen_across_openings,
-    a_session_deleted_elsewhere_does_not_come_back,
-)
-
-EARLIER_CONTRACT: tuple[EarlierCheck, ...] = (
-    earlier_round_trip,
-    earlier_tool_calls,
-    earlier_summary,
-    earlier_truncate_and_save,
-    earlier_replacement,
-    earlier_empty_session,
-    earlier_isolation,
-    earlier_summarise_flow,
-)
+EARLIER_CONTRACT: tuple[EarlierCheck, ...] = _checks(after=(*STORE_CONTRACT, *REOPEN_CONTRACT))
