@@ -75,10 +75,6 @@ class Batch(Struct, frozen=True):
     rooms: dict[str, Room]
     invites: dict[str, list[Event]]
 
-    def invitations(self, user: str) -> list[tuple[str, str]]:
-        """Each room that somebody is invited to, and by whom."""
-        return [(room, event.sender) for room, found in self.invites.items() for event in found if event.admits(user)]
-
 
 class RoomMessage(Struct, frozen=True, kw_only=True):
     """What somebody said, in which thread, and whether it was said to the bot by name."""
@@ -112,12 +108,6 @@ def events(found: Any) -> list[Event]:
             event = msgspec.convert(item, Event)
             parsed += [event] if event.sender.isprintable() and event.id.isprintable() else []
     return parsed
-
-
-def since_invited(found: list[Event], user: str) -> list[Event] | None:
-    """What came after somebody was let in; None if that is not among it."""
-    places = [place for place, event in enumerate(found) if event.admits(user)]
-    return found[places[-1] + 1 :] if places else None
 
 
 def parse_message(event: Event, user: str) -> RoomMessage | None:
@@ -302,12 +292,13 @@ class Matrix:
             found = batch(await self._ask("GET", "/sync", query=query, max_seconds=2 * _POLL))
             rooms = found.rooms if since else {}
             for name, room in rooms.items():
-                new = since_invited(room.events, self._me)
-                if new is None:
-                    gap = await self._read_gap(name, room.before, since) if room.limited else []
-                    new = [*gap, *room.events]
-                await self._hear(name, new, accept)
-            invitations = found.invitations(self._me)
+                # What came after we were let in; if that is not among it, all since the last answer.
+                places = [place for place, event in enumerate(room.events) if event.admits(self._me)]
+                gap = await self._read_gap(name, room.before, since) if room.limited and not places else []
+                await self._hear(name, [*gap, *room.events[places[-1] + 1 if places else 0 :]], accept)
+            # Each room that we are invited to, and by whom.
+            invited = ((name, event) for name, state in found.invites.items() for event in state)
+            invitations = [(name, event.sender) for name, event in invited if event.admits(self._me)]
             if not since:
                 # Before any room is joined: what is said there from then on comes after this position.
                 await self._save(found.next, dict(invitations))
