@@ -66,7 +66,7 @@ crash: .venv tools ## the long campaign: a million simulated power cuts
 # The parts that use the dependencies most: store, providers, loop, web, terminal, memory, rendering.
 LOWEST := tests/test_sessions.py tests/test_contract.py tests/agent tests/runtime/test_structured_output.py tests/providers/test_anthropic.py \
   tests/providers/test_model_server.py tests/providers/test_openai.py tests/skills tests/web/test_api_routes.py \
-  tests/web/test_page_routes.py tests/web/test_auth.py tests/channels/test_chat.py tests/memory/test_recall.py \
+  tests/web/test_page_routes.py tests/web/test_auth.py tests/cli/chat/test_terminal.py tests/memory/test_recall.py \
   tests/render/test_terminal.py tests/render/test_text.py tests/everyday/test_harness.py
 
 lowest: .venv/lowest/.installed ## a part of the tests, with the lowest versions of all dependencies

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.channels.ptys import environment
+from tests.cli.chat.ptys import environment
 from tests.cli.conftest import Nacre
 
 ANSWER = [["It is **fine**.\n"]]
@@ -22,7 +22,7 @@ def chat(
     nacre: Nacre, script: list[Any], *words: str, given: str | None = None, **more: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `nacre chat` with a scripted model; without `given`, stdin is nothing."""
-    command = [sys.executable, "-m", "tests.channels.program", json.dumps(script), "chat", *words]
+    command = [sys.executable, "-m", "tests.cli.chat.program", json.dumps(script), "chat", *words]
     places = {name: os.environ[name] for name in os.environ if name.startswith("XDG_")}
     stdin: dict[str, Any] = {"stdin": subprocess.DEVNULL} if given is None else {"input": given}
     return subprocess.run(
@@ -172,7 +172,7 @@ def test_ctrl_c_stops_the_turn_and_other_signals_leave_it_to_be_gone_on_with(
 ) -> None:
     flag = tmp_path / "started"
     script = json.dumps([[{"call": "look", "touch": str(flag), "wait": True}], *ANSWER])
-    command = [sys.executable, "-m", "tests.channels.program", script, "chat", "hello"]
+    command = [sys.executable, "-m", "tests.cli.chat.program", script, "chat", "hello"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         while not flag.exists() and process.poll() is None:
             os.sched_yield()

@@ -13,7 +13,7 @@ from nacre import runtime
 from nacre.cli.chat.input_history import Recall
 from nacre.cli.chat.line_completion import Completion
 from nacre.providers.scripted import Scripted
-from tests.channels.agents import App
+from tests.cli.chat.agents import App
 
 
 def words(line: str, root: Path | str = ":memory:") -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import nacre
-from tests.channels.ptys import ALT_ENTER, CTRL_C, CTRL_D, ENTER, Terminal, environment
+from tests.cli.chat.ptys import ALT_ENTER, CTRL_C, CTRL_D, ENTER, Terminal, environment
 
 pytest.importorskip("prompt_toolkit", reason="the line editor is not installed: pip install 'nacre-sessions[agent]'")
 
@@ -26,7 +26,7 @@ def start(root: Path, tmp_path: Path) -> Start:
 
     def begin(script: list[Any], *words: str, mark: str = "tokens (", **more: str) -> Terminal:
         places = {f"XDG_{name}_HOME": tmp_path / name for name in ("CACHE", "CONFIG", "DATA", "STATE")}
-        command = ["-m", "tests.channels.program", json.dumps(script), "chat", "--trust", *words]
+        command = ["-m", "tests.cli.chat.program", json.dumps(script), "chat", "--trust", *words]
         terminal = Terminal(command, environment(NACRE_HOME=root, **places, **more))
         terminal.until(mark)
         return terminal

@@ -1,4 +1,4 @@
-"""`nacre` as a program of its own, with a scripted model: `python -m tests.channels.program SCRIPT ARGUMENT…`.
+"""`nacre` as a program of its own, with a scripted model: `python -m tests.cli.chat.program SCRIPT ARGUMENT…`.
 
 A script is a JSON list of answers, each a list of pieces: a text, {"thinks": text}, {"call": name, …arguments},
 {"pause": seconds}, {"until": path} to wait for a file, {"fails": sentence}.
@@ -23,7 +23,7 @@ from nacre.cli.commands import chat
 from nacre.errors import NoModel, ProviderError
 from nacre.providers.scripted import Call, Part, Pause, Scripted, Thinks
 from nacre.runtime import App
-from tests.channels.agents import running
+from tests.cli.chat.agents import running
 
 
 class Slept:

@@ -20,7 +20,7 @@ from nacre.cli.chat.slash_commands import COMMANDS, Command
 from nacre.cli.output import Out
 from nacre.cli.verbs import Flags
 from nacre.providers.scripted import Scripted
-from tests.channels.agents import running
+from tests.cli.chat.agents import running
 
 KEY = "talk"
 
