@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -66,3 +69,28 @@ def test_everything_that_the_package_has_is_in_its_wheel(tmp_path: Path) -> None
 
 def test_a_listing_of_the_package_is_what_it_offers() -> None:
     assert dir(nacre) == sorted(nacre.__all__)
+
+
+def imported(tree: ast.AST, modules: set[str]) -> Iterator[str]:
+    """The modules of the package that a module imports, also inside functions; not those for the type checker alone."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name if name in modules else node.module for name in names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        yield from imported(node, modules)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    files = {
+        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (ROOT / "src" / "nacre").rglob("*.py")
+    }
+    graph = {
+        module: {other for other in imported(ast.parse(path.read_text()), set(files)) if other in files} - {module}
+        for module, path in files.items()
+    }
+    assert len(list(TopologicalSorter(graph).static_order())) == len(files)  # raises CycleError, which names a circle

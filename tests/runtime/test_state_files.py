@@ -19,8 +19,7 @@ from nacre.runtime.access_tokens import FILE, Tokens
 from nacre.runtime.context_budget import Calibrations, Known, Windows
 from nacre.runtime.permissions import PermissionStore
 from nacre.runtime.trust import Notices, TrustStore
-from nacre.tools.mcp.client_types import Config
-from nacre.tools.mcp.servers import TokenFile
+from nacre.tools.mcp.client_types import Config, TokenFile
 
 ARRIVED = InboundMessage(channel="irc", chat="bob", sender="bob", id="1", text="h\u00e9llo")
 

@@ -19,8 +19,8 @@ from nacre.agent.ports import Scene, Tool
 from nacre.errors import ToolError
 from nacre.messages import ToolCall
 from nacre.tools.mcp import Config, Server, Servers
+from nacre.tools.mcp.client_types import TokenFile
 from nacre.tools.mcp.oauth import Interactive
-from nacre.tools.mcp.servers import TokenFile
 
 CONTEXT = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
 

@@ -24,8 +24,8 @@ import pytest
 from nacre.errors import ToolError
 from nacre.runtime.daemon_log import logged
 from nacre.tools.mcp import Config, LoginNeeded, Server, Servers, login_from
-from nacre.tools.mcp.oauth import log_in
-from nacre.tools.mcp.servers import TokenFile
+from nacre.tools.mcp.client_types import TokenFile
+from nacre.tools.mcp.servers import log_in
 from nacre.tools.mcp.transports import HttpTransport
 from tests.tools.mcp_site import Site, site
 from tests.tools.scenes import scene

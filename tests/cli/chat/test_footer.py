@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("prompt_toolkit", reason="the line editor is not installed: pip install 'nacre-sessions[agent]'")
 
-from nacre.cli.chat.editor import clip, clip_start, footer_text
+from nacre.cli.chat.editor import footer_text
+from nacre.cli.chat.keyboard import clip, clip_start
 from nacre.cli.chat.reader import Footer
 
 FOOTER = Footer(model="ollama/gemma4:e4b", used="1.2k/32.0k tokens (3%)", share="3%", title="a title of some length")

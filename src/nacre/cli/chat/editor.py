@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
-import termios
 import textwrap
 import time
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import IO, Any, TextIO
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import AbstractContextManager
+from typing import IO
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import in_terminal, run_in_terminal
@@ -20,7 +17,6 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.history import InMemoryHistory
-from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth
@@ -32,6 +28,7 @@ from prompt_toolkit.utils import get_cwidth
 from nacre.cli.chat.chat_session import Talk
 from nacre.cli.chat.external_editor import edit
 from nacre.cli.chat.input_history import Recall
+from nacre.cli.chat.keyboard import Keyboard, clip
 from nacre.cli.chat.line_completion import Completion as Choices
 from nacre.cli.chat.paste import Pastes
 from nacre.cli.chat.reader import About, Footer, Line, Look
@@ -336,90 +333,3 @@ def footer_text(footer: Footer, columns: int) -> str:
         if room >= min(get_cwidth(footer.title), _SHORTEST_TITLE):
             return f"{facts}{clip(footer.title, room)}"
     return clip(f"{footer.share} · {short_model}", columns)
-
-
-# ---- The keyboard during a conversation: read key by key, and given to other programs for a while
-
-
-Modes = list[Any]
-
-
-class Keyboard(Vt100Input):
-    """A terminal that stays in raw mode from the first line to the last, so that no key is lost between two lines.
-
-    prompt_toolkit would set the terminal back whenever something is printed; here that happens only when
-    another program gets the terminal: a command, an editor, or the shell after Ctrl-Z.
-    """
-
-    def __init__(self, stdin: TextIO) -> None:
-        super().__init__(stdin)
-        self._modes_before = _modes(self.fileno())
-        self._raw_modes: Modes | None = None
-        self.is_released = False
-
-    def cooked_mode(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Read key by key until the end of the block."""
-        with self.raw_mode():
-            self._raw_modes = _modes(self.fileno())
-            yield
-
-    @contextmanager
-    def released(self) -> Iterator[None]:
-        """Give the terminal to another program until the end of the block; Ctrl-C is a signal meanwhile."""
-        self.is_released = True
-        _set(self.fileno(), self._modes_before)
-        try:
-            yield
-        finally:
-            self.is_released = False
-            self.restore()
-
-    def suspend(self) -> None:
-        """Stop this process and those it started, as Ctrl-Z does; returns when the shell continues it."""
-        _set(self.fileno(), self._modes_before)
-        os.kill(0, signal.SIGTSTP)
-        # Also where nobody could stop us: a process that has no shell above it ignores the signal.
-        self.restore()
-
-    def restore(self) -> None:
-        """Read key by key again, after the process was stopped and the shell changed the terminal."""
-        if not self.is_released:
-            _set(self.fileno(), self._raw_modes)
-
-
-def _modes(fd: int) -> Modes | None:
-    try:
-        return termios.tcgetattr(fd)
-    except termios.error:
-        return None
-
-
-def _set(fd: int, modes: Modes | None) -> None:
-    if modes is not None:
-        with suppress(termios.error):
-            termios.tcsetattr(fd, termios.TCSADRAIN, modes)
-
-
-# ---- Texts cut to a number of columns, as prompt_toolkit measures them
-
-
-def clip(text: str, columns: int) -> str:
-    """The text if it fits, else its beginning and a mark."""
-    if get_cwidth(text) <= columns:
-        return text
-    while text and get_cwidth(text) >= columns:
-        text = text[:-1]
-    return f"{text}…" if columns > 0 else ""
-
-
-def clip_start(text: str, columns: int) -> str:
-    """The text if it fits, else a mark and its end."""
-    if get_cwidth(text) <= columns:
-        return text
-    while text and get_cwidth(text) >= columns:
-        text = text[1:]
-    return f"…{text}" if columns > 0 else ""

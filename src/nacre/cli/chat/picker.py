@@ -16,7 +16,7 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import get_cwidth
 
-from nacre.cli.chat.editor import Keyboard, clip, clip_start
+from nacre.cli.chat.keyboard import Keyboard, clip, clip_start
 from nacre.cli.chat.reader import Candidate, Look
 from nacre.cli.one_line import short_path
 

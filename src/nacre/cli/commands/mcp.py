@@ -54,7 +54,7 @@ def run(args: Namespace, out: Out) -> int:
         problem = f"there is no MCP server {args.name!r}; there are: {known}"
         raise Failure("not_found", problem, hint="see docs/tools.md")
     if args.action == "logout":
-        from nacre.tools.mcp.servers import TokenFile  # noqa: PLC0415 - not needed for help
+        from nacre.tools.mcp.client_types import TokenFile  # noqa: PLC0415 - not needed for help
 
         is_erased = TokenFile(_folder(args), config).erase()
         text = f"the tokens of {clean(config.name)} are erased" if is_erased else "you were not logged in"
@@ -70,7 +70,7 @@ def _folder(args: Namespace) -> Path:
 
 async def _list(configs: Mapping[str, Config], folder: Path, out: Out) -> None:
     from nacre.tools.mcp import Server, Servers, login_from  # noqa: PLC0415 - not needed for help
-    from nacre.tools.mcp.servers import TokenFile  # noqa: PLC0415 - the same
+    from nacre.tools.mcp.client_types import TokenFile  # noqa: PLC0415 - the same
 
     with out.progress("asking the servers"):
         async with Servers(Server(config, login=login_from(folder)) for config in configs.values()) as servers:
@@ -106,8 +106,8 @@ async def _login(config: Config, args: Namespace, out: Out) -> int:
 
     if find_spec("mcp") is None:
         raise Failure("unavailable", "MCP servers need another package", hint=install_command("mcp"))
-    from nacre.tools.mcp.oauth import log_in  # noqa: PLC0415 - it needs the package
-    from nacre.tools.mcp.servers import TokenFile  # noqa: PLC0415 - the same
+    from nacre.tools.mcp.client_types import TokenFile  # noqa: PLC0415 - not needed for help
+    from nacre.tools.mcp.servers import log_in  # noqa: PLC0415 - the same
 
     async def show(address: str) -> None:
         out.note(f"log in to {clean(config.name)} at this address:\n{clean(address)}")

@@ -6,13 +6,16 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from math import inf
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
+import msgspec
 from anyio import BrokenResourceError, CancelScope, ClosedResourceError, current_time, move_on_after
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from msgspec import Struct
@@ -20,6 +23,7 @@ from msgspec.structs import replace
 
 from nacre.agent.ports import Tool
 from nacre.errors import ConfigError, ToolError
+from nacre.user_files import locked, write_whole
 
 MAX_BYTES = 64 * 1024 * 1024
 """The longest message, and the most that one response over HTTP may have, a stream of events too."""
@@ -222,3 +226,60 @@ async def start_program(config: Config) -> Program:
     if process.stdin is None or process.stdout is None:
         raise OSError("it has no input or output")
     return Program(process, process.stdin, process.stdout)
+
+
+Show = Callable[[str], Awaitable[None]]
+"""Show the user a page on which they log in."""
+
+# ---- the file of a server's tokens
+
+
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The tokens, until when they are valid, the client that we were registered as, and where all that came from.
+
+    `wanted` is a scope that the server asked for when nobody could be asked to agree.
+    """
+
+    tokens: dict[str, Any] | None = None
+    expires: float | None = None
+    client: dict[str, Any] | None = None
+    issuer: dict[str, Any] | None = None
+    resource: dict[str, Any] | None = None
+    wanted: str = ""
+
+
+class TokenFile:
+    """The file of one server. Its name has a digest of the address: no other host is ever sent these tokens."""
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        digest = sha256(f"{config.name}\n{config.url}".encode()).hexdigest()[:16]
+        self._path = folder / f"{clean(config.name)[:40]}~{digest}.json"
+
+    @property
+    def stamp(self) -> tuple[int, int] | None:
+        """What changes when the file does."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+    def read(self) -> Record:
+        """What is in the file; nothing if there is none, or none that can be read."""
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=Record)
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return Record()
+
+    def change(self, **fields: Any) -> None:
+        """Replace some of it, durably; only the user may read the file."""
+        with locked(self._path.parent):
+            write_whole(self._path, msgspec.json.encode(msgspec.structs.replace(self.read(), **fields)))
+
+    def erase(self) -> bool:
+        """Remove it; False if there was none."""
+        if not self._path.exists():
+            return False
+        with locked(self._path.parent):
+            self._path.unlink(missing_ok=True)
+        return True

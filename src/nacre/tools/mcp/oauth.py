@@ -19,22 +19,17 @@ from anyio.abc import SocketStream
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared import auth
-from msgspec.structs import replace
 from pydantic import AnyUrl, BaseModel
 
 from nacre.errors import ToolError
-from nacre.tools.mcp.client_types import Config, Forgotten, LoginNeeded
-from nacre.tools.mcp.servers import Server, Servers, TokenFile
+from nacre.tools.mcp.client_types import Config, Forgotten, LoginNeeded, Show, TokenFile
 from nacre.tools.tool_output import harmless
 
-_SECONDS_FOR_A_PERSON = 600
+SECONDS_FOR_A_PERSON = 600
 _MAX_REQUEST = 16_384
 _UNAUTHORIZED = 401
 _LONG_AGO = 1.0
 _PAGE = b"<!doctype html><meta charset=utf-8><title>nacre</title><p>nacre has what it needs. You can close this window."
-
-Show = Callable[[str], Awaitable[None]]
-"""Show the user a page on which they log in."""
 
 
 def silent_login(config: Config, file: TokenFile) -> httpx2.Auth:
@@ -124,7 +119,7 @@ class Interactive:
         await self._show(address)
 
     async def _wait(self) -> auth.AuthorizationCodeResult:
-        with anyio.move_on_after(_SECONDS_FOR_A_PERSON):
+        with anyio.move_on_after(SECONDS_FOR_A_PERSON):
             await self._answered.wait()
         if isinstance(self._result, auth.AuthorizationCodeResult):
             return self._result
@@ -260,14 +255,3 @@ def _redirect_uri(client: dict[str, object] | None) -> str:
 
 def _dump(model: BaseModel | None) -> dict[str, object] | None:
     return None if model is None else model.model_dump(mode="json", exclude_none=True)
-
-
-async def log_in(config: Config, file: TokenFile, *, show: Show, port: int = 0) -> tuple[bool, list[str]]:
-    """Let the user log in to a server; gives whether it wanted that, and the names of its tools. Raises ToolError."""
-    # A person may take their time; the server still has its own.
-    patient = replace(config, start_timeout=config.start_timeout + _SECONDS_FOR_A_PERSON)
-    async with Interactive(config, file, show=show, port=port) as login:
-        server = Server(patient, login=lambda _: login.auth)
-        async with Servers([server]):
-            offer = await server.offer()
-        return login.is_done, [tool.spec.name for tool in offer.tools]

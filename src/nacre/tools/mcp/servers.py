@@ -1,10 +1,9 @@
-"""MCP servers: each is started when it is first needed, and again when it has died; and the files of their tokens."""
+"""MCP servers: each is started when it is first needed, and again when it has died; and logging in to them."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +13,7 @@ import anyio
 import msgspec
 from anyio import CancelScope, Lock, create_task_group, fail_after, to_thread
 from anyio.abc import TaskGroup
-from msgspec import Struct
+from msgspec.structs import replace
 
 from nacre.agent.ports import Scene, Tool
 from nacre.errors import ConfigError, ToolError, install_command
@@ -28,10 +27,10 @@ from nacre.tools.mcp.client_types import (
     LoginNeeded,
     Offer,
     Prompt,
-    clean,
+    Show,
+    TokenFile,
     start_program,
 )
-from nacre.user_files import locked, write_whole
 
 if TYPE_CHECKING:
     from mcp.client import Client
@@ -41,59 +40,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Accepts = Callable[[str], bool]
 """Whether a tool of this name is wanted."""
-
-# ---- the file of a server's tokens
-
-
-class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The tokens, until when they are valid, the client that we were registered as, and where all that came from.
-
-    `wanted` is a scope that the server asked for when nobody could be asked to agree.
-    """
-
-    tokens: dict[str, Any] | None = None
-    expires: float | None = None
-    client: dict[str, Any] | None = None
-    issuer: dict[str, Any] | None = None
-    resource: dict[str, Any] | None = None
-    wanted: str = ""
-
-
-class TokenFile:
-    """The file of one server. Its name has a digest of the address: no other host is ever sent these tokens."""
-
-    def __init__(self, folder: Path, config: Config) -> None:
-        digest = sha256(f"{config.name}\n{config.url}".encode()).hexdigest()[:16]
-        self._path = folder / f"{clean(config.name)[:40]}~{digest}.json"
-
-    @property
-    def stamp(self) -> tuple[int, int] | None:
-        """What changes when the file does."""
-        try:
-            found = self._path.stat()
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_mtime_ns
-
-    def read(self) -> Record:
-        """What is in the file; nothing if there is none, or none that can be read."""
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Record)
-        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return Record()
-
-    def change(self, **fields: Any) -> None:
-        """Replace some of it, durably; only the user may read the file."""
-        with locked(self._path.parent):
-            write_whole(self._path, msgspec.json.encode(msgspec.structs.replace(self.read(), **fields)))
-
-    def erase(self) -> bool:
-        """Remove it; False if there was none."""
-        if not self._path.exists():
-            return False
-        with locked(self._path.parent):
-            self._path.unlink(missing_ok=True)
-        return True
 
 
 def login_from(folder: Path) -> Login:
@@ -283,3 +229,16 @@ def servers_of(table: Mapping[str, Mapping[str, Any]], *, login: Login = lambda 
     except msgspec.ValidationError as error:
         raise ConfigError(f"an MCP server of the configuration cannot be read: {error}") from error
     return [Server(config, login=login) for config in configs]
+
+
+async def log_in(config: Config, file: TokenFile, *, show: Show, port: int = 0) -> tuple[bool, list[str]]:
+    """Let the user log in to a server; gives whether it wanted that, and the names of its tools. Raises ToolError."""
+    from nacre.tools.mcp.oauth import SECONDS_FOR_A_PERSON, Interactive  # noqa: PLC0415 - it needs the package
+
+    # A person may take their time; the server still has its own.
+    patient = replace(config, start_timeout=config.start_timeout + SECONDS_FOR_A_PERSON)
+    async with Interactive(config, file, show=show, port=port) as login:
+        server = Server(patient, login=lambda _: login.auth)
+        async with Servers([server]):
+            offer = await server.offer()
+        return login.is_done, [tool.spec.name for tool in offer.tools]
