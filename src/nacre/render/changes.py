@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 
 from nacre.agent.ports import Change
-from nacre.render.html import escaped
+from nacre.render.html import escape
 from nacre.render.terminal import Sheet
 from nacre.render.text import clip, visible
 
@@ -60,7 +60,7 @@ def patch_html(text: str) -> str:
     lines = []
     for line in _split(text):
         if line.startswith(("@@", *_HEADS)):
-            lines.append(f'<span class="hunk">{escaped(line)}\n</span>')
+            lines.append(f'<span class="hunk">{escape(line)}\n</span>')
         else:
             sign = line[:1] if line[:1] in {"+", "-"} else ""
             lines.append(_line(sign, line.removeprefix(sign)))
@@ -73,7 +73,7 @@ def _pre(lines: list[str]) -> str:
 
 def _line(sign: str, text: str) -> str:
     tag = {"+": "ins", "-": "del"}.get(sign, "span")
-    return f"<{tag}>{sign}{escaped(text)}\n</{tag}>"
+    return f"<{tag}>{sign}{escape(text)}\n</{tag}>"
 
 
 def _split(text: str) -> list[str]:

@@ -32,7 +32,7 @@ _LOOKS = {
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """The text as HTML shows it, control characters made visible; good inside quoted attributes too."""
     return visible(text).translate(_ESCAPES)
 
@@ -65,12 +65,12 @@ def _block(block: Block, references: Mapping[str, str]) -> Iterator[str]:
             found = spans(text, references)
             # A formula of several lines is code by itself.
             is_formula = len(found) == 1 and found[0].style == CODE and "\n" in found[0].text
-            yield f'<pre tabindex="0"><code>{escaped(text)}</code></pre>' if is_formula else f"<p>{_spans(found)}</p>"
+            yield f'<pre tabindex="0"><code>{escape(text)}</code></pre>' if is_formula else f"<p>{_spans(found)}</p>"
         case Definitions(text):
             # Nothing that a message says is hidden.
             yield f"<p>{_spans(spans(text))}</p>"
         case Code(language, text):
-            label = f' data-language="{escaped(language)}"' if language else ""
+            label = f' data-language="{escape(language)}"' if language else ""
             # What scrolls can be reached by keys.
             yield f'<pre tabindex="0"{label}><code>{_paint(language, text)}</code></pre>'
         case Table():
@@ -116,13 +116,13 @@ def _table(block: Table, references: Mapping[str, str]) -> Iterator[str]:
 def _paint(language: str, text: str) -> str:
     """Code with its keywords, names and texts in colour, where the language is known."""
     if not language or len(text) > _MAX_COLOURED:
-        return escaped(text)
+        return escape(text)
     painter = Painter(language)
     lines = []
     for line in text.split("\n"):
         painted = ""
         for look, pieces in groupby(painter.pieces(line), key=lambda piece: _LOOKS.get(piece[1], "")):
-            part = escaped("".join(piece for piece, _ in pieces))
+            part = escape("".join(piece for piece, _ in pieces))
             painted += f'<span class="{look}">{part}</span>' if look and part.strip() else part
         lines.append(painted)
     return "\n".join(lines)
@@ -135,16 +135,16 @@ def _spans(found: Iterable[Span]) -> str:
         label = text = ""
         for span in group:
             label += span.text
-            part = escaped(span.text).replace("\n", "<br>\n")
+            part = escape(span.text).replace("\n", "<br>\n")
             for style, tag in _TAGS:
                 if span.style & style:
                     part = f"<{tag}>{part}</{tag}>"
             text += part
         if address and is_linkable(address):
-            text = f'<a href="{escaped(address)}" rel="noopener noreferrer nofollow">{text}</a>'
+            text = f'<a href="{escape(address)}" rel="noopener noreferrer nofollow">{text}</a>'
         parts.append(text)
         if address and label not in {address, address.removeprefix("mailto:")}:
-            parts.append(f' <span class="address">({escaped(address)})</span>')
+            parts.append(f' <span class="address">({escape(address)})</span>')
     return "".join(parts)
 
 
@@ -199,11 +199,11 @@ class Pen(NamedTuple):
 def ansi(text: str) -> str:
     """Terminal output as HTML; of what was written over, what stands there at last."""
     if "\x1b" not in text and "\r" not in text:
-        return escaped(text)
+        return escape(text)
     found = []
     for piece, pen in _pieces(text):
         classes = pen.classes if piece else ""
-        found.append(f'<span class="{classes}">{escaped(piece)}</span>' if classes else escaped(piece))
+        found.append(f'<span class="{classes}">{escape(piece)}</span>' if classes else escape(piece))
     return "".join(found)
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 from nacre.render.conversation import Cover, Cut, MessageView, Part
-from nacre.render.html import ansi, escaped, html, plain
+from nacre.render.html import ansi, escape, html, plain
 from nacre.render.text import clip, one_line, size
 
 _MAX_LINE = 200
@@ -152,8 +152,8 @@ _FOOT = (
 
 def page(cover: Cover, found: Iterable[Part]) -> Iterator[str]:
     """The file, piece by piece; never more of it at a time than one message."""
-    title = escaped(one_line(cover.title or cover.key))
-    known = [escaped(one_line(cover.key)), *([f"created {time(cover.created)}"] if cover.created else ()), cover.totals]
+    title = escape(one_line(cover.title or cover.key))
+    known = [escape(one_line(cover.key)), *([f"created {time(cover.created)}"] if cover.created else ()), cover.totals]
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy()}">\n'
@@ -184,11 +184,11 @@ def policy() -> str:
 
 def _article(shown: MessageView) -> Iterator[str]:
     """One message, to be found under its number."""
-    label = escaped(shown.label)
+    label = escape(shown.label)
     yield f'<article id="{label}" class="{kind_of(shown)}">'
     yield f'<h2><b>{who(shown)}</b> <a href="#{label}">#{label}</a> {facts(shown)}</h2>'
     if shown.reasoning:
-        yield f"<details><summary><i>reasoning</i></summary><pre>{escaped(shown.reasoning)}</pre></details>"
+        yield f"<details><summary><i>reasoning</i></summary><pre>{escape(shown.reasoning)}</pre></details>"
     if shown.text and shown.role == "tool":
         yield f"<details><summary><i>→</i> {_short(plain(shown.text))} <i>{amount(shown.text)}</i></summary>"
         yield f"<pre>{ansi(shown.text)}</pre></details>"
@@ -199,11 +199,11 @@ def _article(shown: MessageView) -> Iterator[str]:
     for call in shown.calls:
         # Folded to one line, with an anchor for its result's own number.
         result = call.result
-        anchor = f' id="{escaped(result.label)}"' if result is not None else ""
+        anchor = f' id="{escape(result.label)}"' if result is not None else ""
         answer = "no result" if result is None else f"{_short(plain(result.text))} <i>{amount(result.text)}</i>"
-        yield f"<details{anchor}><summary><b>{escaped(one_line(call.name))}</b>({_short(call.arguments)}) "
+        yield f"<details{anchor}><summary><b>{escape(one_line(call.name))}</b>({_short(call.arguments)}) "
         yield f"<i>→</i> {answer}</summary>"
-        yield f"<pre>{escaped(call.arguments)}</pre>" if call.arguments else ""
+        yield f"<pre>{escape(call.arguments)}</pre>" if call.arguments else ""
         yield f"<pre>{ansi(result.text)}</pre>" if result is not None else ""
         yield "</details>"
     yield "</article>\n"
@@ -216,17 +216,17 @@ def kind_of(shown: MessageView) -> str:
 
 def who(shown: MessageView) -> str:
     """Who wrote a message."""
-    return escaped(one_line(f"{shown.role} {shown.name}" if shown.name else shown.role))
+    return escape(one_line(f"{shown.role} {shown.name}" if shown.name else shown.role))
 
 
 def facts(shown: MessageView) -> str:
     """When a message was written, and by which model."""
-    known = [time(shown.ts), *([escaped(one_line(shown.model))] if shown.model else ())]
+    known = [time(shown.ts), *([escape(one_line(shown.model))] if shown.model else ())]
     return " · ".join(known if shown.is_live else [*known, "not in the history"])
 
 
 def _short(text: str) -> str:
-    return escaped(clip(one_line(text), _MAX_LINE))
+    return escape(clip(one_line(text), _MAX_LINE))
 
 
 def amount(text: str) -> str:

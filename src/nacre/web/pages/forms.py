@@ -15,7 +15,7 @@ from nacre.agent.ports import Emit
 from nacre.errors import ConfigError, ModelUnavailable, NacreError
 from nacre.history.overview import MAX_TAGS, tags_in
 from nacre.messages import Message
-from nacre.render.html import escaped, html
+from nacre.render.html import escape, html
 from nacre.render.text import one_line
 from nacre.runtime import App
 from nacre.runtime.app import CHOSEN
@@ -252,17 +252,17 @@ async def model_form(app: App, key: str, current: str) -> str:
 
     def button(ref: str, words: str, *, is_here: bool) -> str:
         here = "true" if is_here else "false"
-        return f'<button name="model" value="{escaped(ref)}" aria-pressed="{here}">{escaped(one_line(words))}</button>'
+        return f'<button name="model" value="{escape(ref)}" aria-pressed="{here}">{escape(one_line(words))}</button>'
 
     groups = button("", f"the agent's own: {app.model}", is_here=current == app.model)
     for listed in await list_all(app.settings):
-        groups += f"<h2>{escaped(listed.kind)}{'' if listed.is_local else ' · remote: the session is sent there'}</h2>"
+        groups += f"<h2>{escape(listed.kind)}{'' if listed.is_local else ' · remote: the session is sent there'}</h2>"
         for name in (info.name for info in listed.models if info.can_chat):
             ref = f"{listed.kind}/{name}"
             # The agent's own is listed once more among the others: one of the two is chosen, not both.
             groups += button(ref, name, is_here=ref == current != app.model)
-        groups += f'<p class="none">{escaped(one_line(listed.problem))}</p>' if listed.problem else ""
+        groups += f'<p class="none">{escape(one_line(listed.problem))}</p>' if listed.problem else ""
     return (
-        f'<form class="models" method="post" action="{escaped(urls.to("do/model", key))}">'
+        f'<form class="models" method="post" action="{escape(urls.to("do/model", key))}">'
         f"<p>It answers in this session from the next message on.</p>{groups}</form>"
     )

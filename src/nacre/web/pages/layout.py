@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, Response
 
 from nacre.config import MAIN
 from nacre.messages import SessionInfo
-from nacre.render.html import escaped
+from nacre.render.html import escape
 from nacre.render.html_page import STYLE
 from nacre.render.text import clip, one_line
 from nacre.runtime import App
@@ -55,10 +55,10 @@ def page(  # noqa: PLR0913 - what a page is made of
     chosen += ' data-side="closed"' if request.cookies.get("side", "") == "closed" else ""
     style, script = (urls.page(f"/static/{name}", v=_file(name)[1]) for name in ("nacre.css", "nacre.js"))
     # What the policy of this response lets load files by.
-    nonce = escaped(getattr(request.state, "nonce", ""))
+    nonce = escape(getattr(request.state, "nonce", ""))
     path, mark, query = alternates.partition("?")
     links = "".join(
-        f'<link rel="alternate" type="{media}" href="{escaped(f"{path}.{suffix}{mark}{query}")}">\n'
+        f'<link rel="alternate" type="{media}" href="{escape(f"{path}.{suffix}{mark}{query}")}">\n'
         for suffix, media in (("json", "application/json"), ("md", "text/markdown"))
         if alternates
     )
@@ -66,7 +66,7 @@ def page(  # noqa: PLR0913 - what a page is made of
         f'<!doctype html>\n<html lang="en" data-base="{urls.base()}" data-prefix="{urls.prefix()}"'
         f"{chosen}>\n<head>\n"
         '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-        f"<title>{escaped(one_line(title))} · nacre</title>\n"
+        f"<title>{escape(one_line(title))} · nacre</title>\n"
         f'<link rel="stylesheet" href="{style}" nonce="{nonce}">\n'
         f'<script src="{script}" nonce="{nonce}" defer></script>\n{links}'
         f'<link rel="icon" href="data:,">\n</head>\n<body class="{kind}">\n'
@@ -83,7 +83,7 @@ def problem(request: Request, fault: Fault, *, side: str = "") -> Response:
     urls.mount(request.state.prefix, request.scope["root_path"])
     found = fault.to_problem()
     back = f'<p><a class="button" href="{urls.page("/")}">All sessions</a></p>'
-    inside = f'<p role="alert">{escaped(found.detail)}</p>{back}'
+    inside = f'<p role="alert">{escape(found.detail)}</p>{back}'
     body = f'{top(found.title, has_side=bool(side))}<main class="problem" id="main" tabindex="-1">{inside}</main>'
     answer = page(request, found.title, body, side=side, status=found.status)
     answer.headers.update(fault.headers)
@@ -168,7 +168,7 @@ def _help() -> str:
     groups = ""
     for title, keys in _KEYS.items():
         rows = "".join(
-            f"<dt>{' '.join(f'<kbd>{escaped(key)}</kbd>' for key in names.split())}</dt><dd>{what}</dd>"
+            f"<dt>{' '.join(f'<kbd>{escape(key)}</kbd>' for key in names.split())}</dt><dd>{what}</dd>"
             for names, what in keys.items()
         )
         groups += f"<section><h3>{title}</h3><dl>{rows}</dl></section>"
@@ -234,9 +234,9 @@ def side_html(request: Request, side: Side | None = None, *, here: str = "", que
         f'aria-label="Hide the sidebar">{icon("side")}</button></div>'
         f'<a class="button new" href="{urls.page("/new")}" title="New session (N)">{icon("plus")} New session</a>'
         f'<form role="search" action="{urls.page("/search")}">'
-        f'<input type="search" name="q" value="{escaped(query)}" placeholder="Search" autocomplete="off" dir="auto" '
+        f'<input type="search" name="q" value="{escape(query)}" placeholder="Search" autocomplete="off" dir="auto" '
         'aria-label="Search all sessions" title="Search all sessions (/)"></form>'
-        f'<div id="recent" data-side="{escaped(urls.page("/side"))}">{side_sessions(side, here)}</div>'
+        f'<div id="recent" data-side="{escape(urls.page("/side"))}">{side_sessions(side, here)}</div>'
         f'<div class="side-foot">{agents}'
         f'<a href="{urls.page("/")}">All sessions</a>'
         f'<button type="button" class="plain" data-act="theme" hidden title="Dark or light (T)" '
@@ -253,11 +253,11 @@ def side_sessions(side: Side | None, here: str = "") -> str:
     search = ""
     if side.text:
         # Titles and keys are only a part of it: the way to all messages with these words.
-        words = escaped(clip(one_line(side.text), _MAX_NAME))
-        address = escaped(urls.page("/search", q=side.text))
+        words = escape(clip(one_line(side.text), _MAX_NAME))
+        address = escape(urls.page("/search", q=side.text))
         search = f'<p><a href="{address}">Search messages for “{words}”</a></p>'
     if not (side.pinned or side.recent):
-        nothing = f"No title or key has “{escaped(one_line(side.text))}”." if side.text else "Nothing here yet."
+        nothing = f"No title or key has “{escape(one_line(side.text))}”." if side.text else "Nothing here yet."
         return f'<p class="none">{nothing}{search}</p>'
     today = datetime.now().astimezone()
     groups = [("Pinned", list(side.pinned))] if side.pinned else []
@@ -267,12 +267,12 @@ def side_sessions(side: Side | None, here: str = "") -> str:
         drawn += f"<h2>{title}</h2><ul>"
         for info in infos:
             live = _LIVE if info.key in side.live else ""
-            name = escaped(clip(one_line(info.title or info.key), _MAX_NAME))
+            name = escape(clip(one_line(info.title or info.key), _MAX_NAME))
             current = CURRENT if info.key == here else ""
-            drawn += f'<li><a href="{escaped(urls.to("s", info.key))}"{current} dir="auto">{live}{name}</a></li>'
+            drawn += f'<li><a href="{escape(urls.to("s", info.key))}"{current} dir="auto">{live}{name}</a></li>'
         drawn += "</ul>"
     more = side.total - len(side.pinned) - len(side.recent)
-    rest = f'<p><a href="{escaped(urls.page("/", text=side.text))}">{more:,} more</a></p>' if more > 0 else ""
+    rest = f'<p><a href="{escape(urls.page("/", text=side.text))}">{more:,} more</a></p>' if more > 0 else ""
     if side.text:
         return f"{search}{drawn}{rest}"
     tags = [(urls.page("/", tag=tag), tag, tag) for tag in side.tags]
@@ -280,7 +280,7 @@ def side_sessions(side: Side | None, here: str = "") -> str:
     labels = ""
     for name, many in (("Tags", tags), ("Folders", folders)):
         chips = "".join(
-            f'<a href="{escaped(address)}" title="{escaped(one_line(title))}">{escaped(one_line(words))}</a>'
+            f'<a href="{escape(address)}" title="{escape(one_line(title))}">{escape(one_line(words))}</a>'
             for address, words, title in many
         )
         labels += f'<h2>{name}</h2><div class="chips">{chips}</div>' if many else ""

@@ -16,7 +16,7 @@ from nacre.history.transcript import Chunk, Fork, Transcript
 from nacre.index.query import parse
 from nacre.messages import Message
 from nacre.render.conversation import Cut, MessageView, parts, text_in, text_of
-from nacre.render.html import escaped, html
+from nacre.render.html import escape, html
 from nacre.render.html_page import amount, facts, kind_of, who
 from nacre.web.pages import message_parts, urls
 from nacre.web.pages.message_parts import FILE, MIN_IN_RUN, CallView, cut
@@ -110,7 +110,7 @@ def _run(run: Sequence[MessageView], scene: Scene) -> Iterator[str]:
 
 def _article(said: MessageView, scene: Scene, *, is_compact: bool = False) -> str:
     look = f"{kind_of(said)}{' compact' if is_compact else ''}"
-    label = escaped(said.label)
+    label = escape(said.label)
     link = f'<a href="#{label}" title="Link to this message">#{label}</a>'
     head = link if is_compact else f"<b>{who(said)}</b> {facts(said)} {link}"
     body = "".join(scene.mark(piece) for piece in _body(said, scene))
@@ -119,7 +119,7 @@ def _article(said: MessageView, scene: Scene, *, is_compact: bool = False) -> st
 
 def _body(said: MessageView, scene: Scene) -> Iterator[str]:
     if said.reasoning:
-        thought = escaped(cut(said.reasoning))
+        thought = escape(cut(said.reasoning))
         yield f'<details class="thinking"><summary><i>thinking</i></summary><pre tabindex="0">{thought}</pre></details>'
     if said.role == "tool":
         # A result whose call is not next to it.
@@ -139,7 +139,7 @@ def _body(said: MessageView, scene: Scene) -> Iterator[str]:
     # What a tool shows stands below its line, also while that is folded.
     shown = [_attachments(made.call.result.label if made.call.result is not None else "", scene) for made in many]
     if len(many) >= MIN_IN_RUN and not _is_quiet(said, scene):
-        yield message_parts.calls_line(f"c{escaped(said.label)}", many, "".join(map(message_parts.call_line, many)))
+        yield message_parts.calls_line(f"c{escape(said.label)}", many, "".join(map(message_parts.call_line, many)))
         yield from shown
     else:
         yield from (message_parts.call_line(made) + attached for made, attached in zip(many, shown, strict=True))
@@ -198,7 +198,7 @@ def _switcher(transcript: Transcript, fork: Fork) -> str:
             return f'<span aria-hidden="true">{sign}</span>'
         address = urls.to("s", transcript.key, tip=fork.tips[at], at=fork.parent, g=transcript.generation)
         look = f'data-way="{name}" aria-label="{label}" title="{label}"'
-        return f'<a href="{escaped(address)}#{fork.parent}" {look}>{sign}</a>'
+        return f'<a href="{escape(address)}#{fork.parent}" {look}>{sign}</a>'
 
     shown = f"{at + 1}/{count}" if at >= 0 else f"–/{count}"
     return (
@@ -213,7 +213,7 @@ def _switcher(transcript: Transcript, fork: Fork) -> str:
 
 def marker(query: str) -> Marker:
     """What marks every term of a query; nothing to mark for an empty one."""
-    terms = sorted({escaped(term.text) for term in parse(query, now=time.time()).wanted if term.text}, key=len)
+    terms = sorted({escape(term.text) for term in parse(query, now=time.time()).wanted if term.text}, key=len)
     # An entity is passed over whole, so that a search for `amp` does not break one in two.
     wanted = re.compile(f"({'|'.join(map(re.escape, reversed(terms)))})|{_ENTITY}", re.IGNORECASE)
 
@@ -229,7 +229,7 @@ def marker(query: str) -> Marker:
 
 def snippet(text: str) -> str:
     """A search's snippet, in which matches stand between double asterisks."""
-    pieces = escaped(text).split("**")
+    pieces = escape(text).split("**")
     if len(pieces) % 2 == 0:
         # An asterisk pair of the message's own: what is a match cannot be known.
         return "".join(pieces)

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from nacre.messages import Message, ToolCall
 from nacre.render.changes import addition_html, edit_html, is_patch, patch_html
 from nacre.render.conversation import Call, arguments_of, describe_part, is_text, text_in
-from nacre.render.html import ansi, escaped, plain
+from nacre.render.html import ansi, escape, plain
 from nacre.render.html_page import amount
 from nacre.render.spans import is_linkable
 from nacre.render.text import clip, one_line, size
@@ -66,7 +66,7 @@ class CallView(Struct, frozen=True, kw_only=True):
 def call_line(made: CallView) -> str:
     """A call folded to one line, with its result's own anchor; open if it failed."""
     result, text = made.call.result, made.text
-    anchor = f' id="{escaped(result.label)}"' if result is not None else ""
+    anchor = f' id="{escape(result.label)}"' if result is not None else ""
     state = ' class="failed" open' if made.has_failed else ""
     if result is None:
         outcome = "<em>no result</em>" if made.is_lost else "<i>no result yet</i>"
@@ -85,7 +85,7 @@ def calls_line(id: str, many: Sequence[CallView], inside: str) -> str:
     head += [f"<em>{failed} failed</em>"] if failed else []
     head += [f"<em>{lost} without result</em>"] if lost else []
     names = Counter(one_line(made.call.name) for made in many).most_common()
-    listed = [f"{escaped(clip(name, 40))}{f' ×{count}' if count > 1 else ''}" for name, count in names[:_MAX_NAMES]]
+    listed = [f"{escape(clip(name, 40))}{f' ×{count}' if count > 1 else ''}" for name, count in names[:_MAX_NAMES]]
     listed += ["…"] if len(names) > _MAX_NAMES else []
     took = "".join(f" · {duration}" for duration in _duration(many[-1].end, many[0].since))
     line = f"{', '.join(head)} <i>{', '.join(listed)}{took}</i>"
@@ -99,9 +99,9 @@ def summary(given: ToolCall, call: Call | None = None) -> str:
         case "shell", {"command": str(command)}:
             return f"<b>$</b> {short(command)}"
         case _, {"path": str(path)}:
-            return f"<b>{escaped(one_line(name))}</b> {short(path)}"
+            return f"<b>{escape(one_line(name))}</b> {short(path)}"
         case _:
-            return f"<b>{escaped(one_line(name))}</b>({short(arguments_of(given))})"
+            return f"<b>{escape(one_line(name))}</b>({short(arguments_of(given))})"
 
 
 def path_of(given: ToolCall) -> str:
@@ -121,12 +121,12 @@ def arguments(given: ToolCall) -> str:
         case {"path": str(), "content": str(content), **rest}:
             return f"{addition_html(cut(content))}{_rest(rest)}"
         case {"command": str(command), **rest}:
-            return f'<pre tabindex="0">$ {escaped(cut(command))}</pre>{_rest(rest)}'
+            return f'<pre tabindex="0">$ {escape(cut(command))}</pre>{_rest(rest)}'
         case {"patch": str(text), **rest} | {"diff": str(text), **rest}:
             return f"{patch_html(cut(text))}{_rest(rest)}"
         case _:
             text = arguments_of(given)
-            return f'<pre tabindex="0">{escaped(cut(text))}</pre>' if text else ""
+            return f'<pre tabindex="0">{escape(cut(text))}</pre>' if text else ""
 
 
 def output(text: str) -> str:
@@ -143,7 +143,7 @@ def cut(text: str) -> str:
 
 def short(text: str) -> str:
     """The first line of a text that says something."""
-    return escaped(clip(one_line(plain(text[:_MAX_TEXT])), _MAX_LINE))
+    return escape(clip(one_line(plain(text[:_MAX_TEXT])), _MAX_LINE))
 
 
 def _mapping(given: ToolCall) -> Any:
@@ -159,7 +159,7 @@ def _mapping(given: ToolCall) -> Any:
 def _rest(arguments: Mapping[Any, object]) -> str:
     """Arguments that are not shown otherwise; the path stands in the line above."""
     left = {name: value for name, value in arguments.items() if name != "path" or not isinstance(value, str)}
-    return f'<pre tabindex="0">{escaped(cut(arguments_of(ToolCall(arguments=left))))}</pre>' if left else ""
+    return f'<pre tabindex="0">{escape(cut(arguments_of(ToolCall(arguments=left))))}</pre>' if left else ""
 
 
 def _duration(end: datetime, since: datetime) -> Iterator[str]:
@@ -200,12 +200,12 @@ def attachments_html(message: Message, n: str, *, key: str, generation: str) -> 
     """
     for part in message.content if message.role == "user" and isinstance(message.content, list) else ():
         if found := FILE.fullmatch(text_in(part) or ""):
-            name, text = escaped(clip(one_line(found[1]), _MAX_LINE)), escaped(cut(found[2]))
+            name, text = escape(clip(one_line(found[1]), _MAX_LINE)), escape(cut(found[2]))
             amount = size(len(found[2].encode(errors="replace")))
             head = f"<summary>{name} <i>{amount}</i></summary>"
             yield f'<details>{head}<pre tabindex="0">{text}</pre></details>'
     for at, part in enumerate(attachments(message), 1):
-        yield _part_html(part, escaped(urls.to("blob", key, n=n, part=at, g=generation)))
+        yield _part_html(part, escape(urls.to("blob", key, n=n, part=at, g=generation)))
 
 
 def send_attachment(message: Message, at: int) -> Response:
@@ -272,12 +272,12 @@ def _part_html(part: Any, address: str) -> str:
         payload = None
     if payload is None:
         # A picture that is elsewhere is linked, never loaded.
-        words = escaped(clip(one_line(describe_part(part)), _MAX_LINE))
+        words = escape(clip(one_line(describe_part(part)), _MAX_LINE))
         found = re.search(r"https?://[^\s\"'<>]+", describe_part(part))
         if found is not None and is_linkable(found[0]):
-            words = f'<a href="{escaped(found[0])}" rel="noopener noreferrer nofollow">{words}</a>'
+            words = f'<a href="{escape(found[0])}" rel="noopener noreferrer nofollow">{words}</a>'
         return f'<p class="attachment">[{words}]</p>'
-    name = escaped(clip(one_line(payload.name), _MAX_LINE))
+    name = escape(clip(one_line(payload.name), _MAX_LINE))
     amount = size(len(payload.text) * 3 // 4 if payload.is_base64 else len(data))
     if _kind(data):
         words = f"{name or 'Picture'}, {amount}"
@@ -285,7 +285,7 @@ def _part_html(part: Any, address: str) -> str:
             f'<p class="picture"><a href="{address}" target="_blank" rel="noopener">'
             f'<img src="{address}" alt="{words}" loading="lazy" decoding="async"{_extent(data)}></a></p>'
         )
-    kind = escaped(clip(one_line(payload.kind), _MAX_LINE))
+    kind = escape(clip(one_line(payload.kind), _MAX_LINE))
     return f'<p class="attachment"><a href="{address}" download>{name or kind}</a> {kind if name else ""} {amount}</p>'
 
 

@@ -21,7 +21,7 @@ from nacre.history.transcript import part as transcript_part
 from nacre.messages import Stored
 from nacre.records import View
 from nacre.render.conversation import Cover, Cut, notices, parts
-from nacre.render.html import escaped
+from nacre.render.html import escape
 from nacre.render.markdown_export import document
 from nacre.sessions import Sessions
 from nacre.web import caller
@@ -167,7 +167,7 @@ async def use(request: Request) -> Response:
     found = [entry for entry in entries if entry.kind in {"use", "sum"}]
     drawn = session_usage.drawing(found, limit=app.tokens, base=urls.to("s", key))
     words = session_usage.legend(found, limit=app.tokens)
-    back = f'<a href="{escaped(urls.to("s", key))}">{escaped(key)}</a>'
+    back = f'<a href="{escape(urls.to("s", key))}">{escape(key)}</a>'
     inside = f"<p>{back}</p>{drawn}<p>{words}</p><p>{session_usage.KEY}</p>"
     body = f'{layout.top("Tokens")}<main class="use" id="main" tabindex="-1">{inside}</main>'
     return layout.page(request, "Tokens", body, side=await _side(request, here=key))

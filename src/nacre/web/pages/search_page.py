@@ -9,7 +9,7 @@ from nacre.errors import StoreError
 from nacre.index import minilm
 from nacre.messages import Hit
 from nacre.records import View
-from nacre.render.html import escaped
+from nacre.render.html import escape
 from nacre.render.html_page import time
 from nacre.render.text import one_line
 from nacre.sessions import Sessions
@@ -74,20 +74,20 @@ def html(
         for hit in many:
             address = f"{urls.to('s', hit.key, at=hit.n, g=hit.generation, q=words(query))}#{hit.n}"
             rows += (
-                f'<li class="{escaped(hit.role)}"><a href="{escaped(address)}">'
-                f'<span class="facts"><b>{escaped(hit.role)}</b> #{hit.n} {time(hit.ts)}</span>'
+                f'<li class="{escape(hit.role)}"><a href="{escape(address)}">'
+                f'<span class="facts"><b>{escape(hit.role)}</b> #{hit.n} {time(hit.ts)}</span>'
                 f'<span dir="auto">{snippet(hit.snippet)}</span></a></li>'
             )
         title = titles.get(key, "")
-        own_key = f' <span class="key">{escaped(one_line(key))}</span>' if title else ""
-        shown = escaped(one_line(title or key))
-        head = f'<a href="{escaped(urls.to("s", key))}">{shown}</a>{own_key} <i>{len(many)}</i>'
+        own_key = f' <span class="key">{escape(one_line(key))}</span>' if title else ""
+        shown = escape(one_line(title or key))
+        head = f'<a href="{escape(urls.to("s", key))}">{shown}</a>{own_key} <i>{len(many)}</i>'
         groups += f"<section><h2>{head}</h2><ol>{rows}</ol></section>"
     choices = [choice for choice in _CHOICES if choice[0] != "by:meaning" or is_installed()]
     chips = "".join(_chip(query, token, name) for token, name in choices)
     return (
         f'<main class="found" id="main" tabindex="-1"><form class="filters" role="search" aria-label="Search" '
-        f'action="{urls.page("/search")}"><input type="search" name="q" value="{escaped(query)}" dir="auto" '
+        f'action="{urls.page("/search")}"><input type="search" name="q" value="{escape(query)}" dir="auto" '
         'placeholder="Search all sessions" aria-label="Search all sessions"><button>Search</button></form>'
         f'<nav class="chips" aria-label="Narrow the search">{chips}</nav>'
         f'<p role="status">{_summary(query, hits)}</p>{groups}<p class="hint">{_HINT}</p></main>'
@@ -140,7 +140,7 @@ def _chip(query: str, token: str, name: str) -> str:
     kept = [one for one in tokens if one != token and not (token.startswith("since:") and one.startswith("since:"))]
     address = urls.page("/search", q=" ".join(kept if is_there else [*kept, token]))
     here = ' aria-current="true"' if is_there else ""
-    return f'<a href="{escaped(address)}"{here}>{name}</a>'
+    return f'<a href="{escape(address)}"{here}>{name}</a>'
 
 
 _HINT = (

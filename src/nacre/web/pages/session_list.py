@@ -17,7 +17,7 @@ from nacre.history.list_page import Which
 from nacre.keys import is_internal
 from nacre.messages import SessionInfo
 from nacre.render.conversation import Notice, notices
-from nacre.render.html import escaped
+from nacre.render.html import escape
 from nacre.render.text import ago, count, one_line, size
 from nacre.runtime import App
 from nacre.web.pages import urls
@@ -215,11 +215,11 @@ def html(listing: Listing) -> str:
     nothing = f'No session matches. <a href="{urls.page("/")}">All sessions</a>' if is_narrowed else "None."
     shown = f"<ol>{rows}</ol>" if rows else f'<p class="none">{nothing}</p>'
     page, pages = filters.page, max(-(-listing.total // PER_PAGE), 1)
-    newer = f'<a href="{escaped(filters.address(page=page - 1))}">&lsaquo; newer</a>' if page > 1 else ""
-    older = f'<a href="{escaped(filters.address(page=page + 1))}">older &rsaquo;</a>' if page < pages else ""
+    newer = f'<a href="{escape(filters.address(page=page - 1))}">&lsaquo; newer</a>' if page > 1 else ""
+    older = f'<a href="{escape(filters.address(page=page + 1))}">older &rsaquo;</a>' if page < pages else ""
     words = f"{newer} <span>{page} of {pages:,}</span> {older}"
     steps = f'<nav class="pages" aria-label="Pages of the list">{words}</nav>' if pages > 1 else ""
-    full = f' data-full="{escaped(filters.address(page=filters.page, full=1))}"' if listing.is_pending else ""
+    full = f' data-full="{escape(filters.address(page=filters.page, full=1))}"' if listing.is_pending else ""
     return (
         f'<main class="list" id="main" tabindex="-1"{full}>'
         f"{_form(filters)}{_facets(listing)}{_asides(listing)}{shown}{steps}</main>"
@@ -239,8 +239,8 @@ _WELCOME = (
 def _asides(listing: Listing) -> str:
     """What is in quarantine, until it is settled; also of sessions that are not on this page."""
     found = [
-        f'<p class="wrong" role="status"><a href="{escaped(urls.to("s", key))}">{escaped(one_line(key))}</a>: '
-        f"{escaped(one_line(notice.text))} <code>{escaped(one_line(notice.command))}</code></p>"
+        f'<p class="wrong" role="status"><a href="{escape(urls.to("s", key))}">{escape(one_line(key))}</a>: '
+        f"{escape(one_line(notice.text))} <code>{escape(one_line(notice.command))}</code></p>"
         for key, notice in listing.aside.items()
         if not is_internal(key)
     ]
@@ -296,9 +296,9 @@ def channel_of(key: str) -> str:
 
 def _item(row: Row, now: datetime) -> str:
     info, tally = row.info, row.tally or Tally()
-    title = escaped(one_line(info.title or info.key))
-    key = f'<span class="key">{escaped(one_line(info.key))}</span>' if info.title else ""
-    who = f"<b>{escaped(info.role)}</b> " if info.role else ""
+    title = escape(one_line(info.title or info.key))
+    key = f'<span class="key">{escape(one_line(info.key))}</span>' if info.title else ""
+    who = f"<b>{escape(info.role)}</b> " if info.role else ""
     last = one_line(_FILE.sub(r"attached \1", info.last))
     pin = '<span class="pin" role="img" aria-label="pinned" title="pinned">★</span> ' if info.pinned else ""
     failed = f', <em class="wrong">{count(tally.failed)} failed</em>' if tally.failed else ""
@@ -308,15 +308,15 @@ def _item(row: Row, now: datetime) -> str:
         f"{count(tally.given + tally.made)} tokens" if tally.given + tally.made else "",
         f"{tally.branches} branches" if tally.branches > 1 else "",
         size(info.bytes),
-        escaped(one_line(info.model)),
+        escape(one_line(info.model)),
     )
-    tags = "".join(f' <span class="tag">{escaped(one_line(tag))}</span>' for tag in info.tags)
+    tags = "".join(f' <span class="tag">{escape(one_line(tag))}</span>' for tag in info.tags)
     return (
-        f'<li class="row {row.state}"><a href="{escaped(urls.to("s", info.key))}">'
+        f'<li class="row {row.state}"><a href="{escape(urls.to("s", info.key))}">'
         f'<span class="dot" role="img" aria-label="{STATES[row.state]}" title="{STATES[row.state]}"></span>'
         f'<strong dir="auto">{pin}{title}</strong> {key}'
         f'<span class="when"><time datetime="{info.updated:%Y-%m-%dT%H:%M:%SZ}">{ago(info.updated, now)}</time></span>'
-        f'<span class="last" dir="auto">{who}{escaped(last)}</span>'
+        f'<span class="last" dir="auto">{who}{escape(last)}</span>'
         f'<span class="facts">{" · ".join(filter(None, facts))}{tags}</span></a></li>\n'
     )
 
@@ -331,7 +331,7 @@ def _many(number: int, word: str) -> str:
 def _form(filters: Filters) -> str:
     checked = " checked" if filters.archived else ""
     kept = "".join(
-        f'<input type="hidden" name="{name}" value="{escaped(str(value))}">'
+        f'<input type="hidden" name="{name}" value="{escape(str(value))}">'
         for name, value in (
             *((name, getattr(filters, name)) for name in _FIELDS if name != "text"),
             ("pinned", int(filters.pinned)),
@@ -340,7 +340,7 @@ def _form(filters: Filters) -> str:
     )
     return (
         f'<form class="filters" action="{urls.page("/")}" aria-label="Filters">'
-        f'<input name="text" value="{escaped(filters.text)}" placeholder="Title or key" '
+        f'<input name="text" value="{escape(filters.text)}" placeholder="Title or key" '
         'aria-label="Title or key" dir="auto">'
         f'<label><input type="checkbox" name="archived" value="1"{checked}> archived</label>{kept}'
         "<button>Filter</button></form>"
@@ -358,7 +358,7 @@ def _facets(listing: Listing) -> str:
     if not shown:
         return choice
     here = ' aria-current="true"' if filters.pinned else ""
-    address = escaped(filters.address(pinned=0 if filters.pinned else 1))
+    address = escape(filters.address(pinned=0 if filters.pinned else 1))
     pinned = f'<nav class="chips" aria-label="Pins"><a href="{address}"{here}>★ pinned</a></nav>'
     state = " open" if filters.is_deep else ""
     part = " (so far)" if listing.is_pending else ""
@@ -377,7 +377,7 @@ def _chips(listing: Listing, facet: Facet, words: Callable[[str], str]) -> str:
         here = ' aria-current="true"' if chosen == value else ""
         address = listing.filters.address(**{field: value})
         counted = f" <i>{count(number)}</i>" if number else ""
-        whole = f' title="{escaped(one_line(value))}"' if field == "folder" and value else ""
-        name = escaped(one_line(words(value) if value else "all")) or "–"
-        chips += f'<a href="{escaped(address)}"{here}{whole}>{name}{counted}</a>'
+        whole = f' title="{escape(one_line(value))}"' if field == "folder" and value else ""
+        name = escape(one_line(words(value) if value else "all")) or "–"
+        chips += f'<a href="{escape(address)}"{here}{whole}>{name}{counted}</a>'
     return f'<nav class="chips" aria-label="{facet.name}">{chips}</nav>'

@@ -17,7 +17,7 @@ from nacre.errors import StoreError
 from nacre.history import branches
 from nacre.messages import Entry, SessionInfo
 from nacre.records import View
-from nacre.render.html import escaped
+from nacre.render.html import escape
 from nacre.render.text import count
 from nacre.render.usage import usage_of
 from nacre.sessions import Sessions
@@ -170,7 +170,7 @@ def _bar(use: Use, x: float, step: float, most: int, base: str) -> str:
         y -= height
         if height:
             parts.append(f'<rect class="{name}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>')
-    return f'<a href="{escaped(base)}#{use.n}"><title>{title}</title>{"".join(parts)}</a>'
+    return f'<a href="{escape(base)}#{use.n}"><title>{title}</title>{"".join(parts)}</a>'
 
 
 def legend(entries: Sequence[Entry], *, limit: int) -> str:

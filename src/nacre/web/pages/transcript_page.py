@@ -10,7 +10,7 @@ from nacre.history.branches import Bar
 from nacre.history.transcript import CHUNK, Transcript
 from nacre.keys import is_internal
 from nacre.render.conversation import Notice, unreadable
-from nacre.render.html import escaped
+from nacre.render.html import escape
 from nacre.render.text import clip, one_line
 from nacre.web.pages import message_html, session_usage, urls
 from nacre.web.pages.layout import icon, top
@@ -38,20 +38,20 @@ def html(  # noqa: PLR0913 - what a page is made of
     """
     is_open = not (shown.tip or shown.is_archived or _is_fixed(shown))
     empty = "" if shown.high else _EMPTY if is_open else '<p class="none">There are no messages.</p>'
-    title = "New session" if is_new else escaped(one_line(shown.title or shown.key))
+    title = "New session" if is_new else escape(one_line(shown.title or shown.key))
     menu = "" if is_new or _is_fixed(shown) else _menu(shown)
     head = top(title, more=f'<span id="status" role="status"></span>{menu}')
     notice = failure = again = ""
     if _other(shown):
-        newest = f'<a href="{escaped(urls.to("s", shown.key))}">Newest</a>'
+        newest = f'<a href="{escape(urls.to("s", shown.key))}">Newest</a>'
         notice = f'<aside class="bar"><p>An older session with this key. {newest}</p></aside>'
     if shown.failure and not is_busy:
         # Why the last message has no answer, until it has one.
-        failure = f'<p class="doing wrong" role="alert">{escaped(shown.failure)}</p>'
+        failure = f'<p class="doing wrong" role="alert">{escape(shown.failure)}</p>'
     if is_open and shown.live:
         # Have the last message answered once more, on a branch of its own.
         again = (
-            f'<form id="again" method="post" action="{escaped(urls.to("say", shown.key))}">{_hidden("again", "last")}'
+            f'<form id="again" method="post" action="{escape(urls.to("say", shown.key))}">{_hidden("again", "last")}'
             '<button class="plain" title="Answer once more, on another branch (R)">↻ Answer again</button></form>'
         )
     return (
@@ -95,7 +95,7 @@ def _facts(shown: Transcript, query: str) -> str:
         "anchor": shown.anchor,
         "tip": shown.tip,
     }
-    return " ".join(f'data-{name}="{escaped(str(value))}"' for name, value in facts.items())
+    return " ".join(f'data-{name}="{escape(str(value))}"' for name, value in facts.items())
 
 
 def _other(shown: Transcript) -> str:
@@ -114,7 +114,7 @@ def _is_fixed(shown: Transcript) -> bool:
 def _about(shown: Transcript, *, is_new: bool, limit: int, aside: Notice | None) -> str:
     """What is known of the session, above its messages."""
     facts = [
-        f'<span class="key">{escaped(one_line(shown.key))}</span>',
+        f'<span class="key">{escape(one_line(shown.key))}</span>',
         f'<span id="count">{shown.live:,} message{"s" * (shown.live != 1)}</span>',
     ]
     facts += ["archived"] if shown.is_archived else []
@@ -122,32 +122,31 @@ def _about(shown: Transcript, *, is_new: bool, limit: int, aside: Notice | None)
         # The same as JSON and Markdown, and the sessions before and after this one in the list.
         query = {"tip": shown.tip, "g": _other(shown)}
         files = [
-            f'<a href="{escaped(urls.to("s", shown.key, f".{suffix}", **query))}">.{suffix}</a>'
+            f'<a href="{escape(urls.to("s", shown.key, f".{suffix}", **query))}">.{suffix}</a>'
             for suffix in ("json", "md")
         ]
         steps = [
-            f'<a href="{escaped(urls.to("beside", shown.key, step=step))}" data-step="{step}">{step}</a>'
+            f'<a href="{escape(urls.to("beside", shown.key, step=step))}" data-step="{step}">{step}</a>'
             for step in ("newer", "older")
         ]
         facts += [" ".join(files), " ".join(steps)]
     tags = "".join(
-        f' <a class="tag" href="{escaped(urls.page("/", tag=tag))}">{escaped(one_line(tag))}</a>'
-        for tag in _tags(shown)
+        f' <a class="tag" href="{escape(urls.page("/", tag=tag))}">{escape(one_line(tag))}</a>' for tag in _tags(shown)
     )
     # What of the session is in quarantine, until it is settled, and what of this page cannot be read.
     found = (notice for notice in (aside, unreadable(shown.key, shown.losses)) if notice is not None)
     wrong = "".join(
-        f'<p class="wrong" role="status">{escaped(one_line(notice.text))} '
-        f"<code>{escaped(one_line(notice.command))}</code></p>"
+        f'<p class="wrong" role="status">{escape(one_line(notice.text))} '
+        f"<code>{escape(one_line(notice.command))}</code></p>"
         for notice in found
     )
     # Links to what was archived under the same key before.
     links = ""
     for number, uid in enumerate(shown.generations, 1):
         here = ' aria-current="true"' if uid == shown.generation else ""
-        links += f'<a href="{escaped(urls.to("s", shown.key, g=uid))}"{here}>{number}</a>'
+        links += f'<a href="{escape(urls.to("s", shown.key, g=uid))}"{here}>{number}</a>'
     drawing = session_usage.drawing(shown.uses, limit=limit)
-    whole = f'<a href="{escaped(urls.to("use", shown.key))}">whole session</a>'
+    whole = f'<a href="{escape(urls.to("use", shown.key))}">whole session</a>'
     use = (
         f'<details class="use"><summary>{session_usage.legend(shown.uses, limit=limit)}</summary>{drawing}'
         f"<p>{session_usage.KEY} · {whole}</p></details>"
@@ -174,7 +173,7 @@ def _menu(shown: Transcript) -> str:
         look = f'aria-pressed="{state}" aria-label="Pinned" title="Pin to the top of the list"'
         button = f'<button class="plain pin" {look}>{"★" if is_pinned else "☆"}</button>'
         value = "" if is_pinned else _hidden("pinned", 1)
-        pin = f'<form method="post" action="{escaped(urls.to("do/pin", key))}">{value}{button}</form>'
+        pin = f'<form method="post" action="{escape(urls.to("do/pin", key))}">{value}{button}</form>'
         tags = ", ".join(map(one_line, _tags(shown)))
         forms += _form(key, "title", "Rename", _field("title", "Title", shown.title))
         forms += _form(key, "tags", "Tag", _field("tags", "Tags, separated by commas", tags))
@@ -190,17 +189,17 @@ def _menu(shown: Transcript) -> str:
 
 
 def _form(key: str, verb: str, words: str, *inside: str, kind: str = "") -> str:
-    address = escaped(urls.to(f"do/{verb}", key))
+    address = escape(urls.to(f"do/{verb}", key))
     look = f' class="{kind}"' if kind else ""
     return f'<form method="post" action="{address}">{"".join(inside)}<button{look}>{words}</button></form>'
 
 
 def _field(name: str, label: str, value: str) -> str:
-    return f'<input name="{name}" aria-label="{label}" placeholder="{label}" value="{escaped(value)}">'
+    return f'<input name="{name}" aria-label="{label}" placeholder="{label}" value="{escape(value)}">'
 
 
 def _hidden(name: str, value: object) -> str:
-    return f'<input type="hidden" name="{name}" value="{escaped(str(value))}">' if value else ""
+    return f'<input type="hidden" name="{name}" value="{escape(str(value))}">' if value else ""
 
 
 # ---- around the messages
@@ -214,7 +213,7 @@ def _summary_bar(shown: Transcript) -> str:
     one = Bar(n=first.n, covers=shown.hidden, text=first.text)
     address = urls.to("s", shown.key, all=1, place=shown.hidden, g=_other(shown))
     saved = session_usage.savings(shown.uses, one.n)
-    more = f'{f" ({saved})" if saved else ""}; <a href="{escaped(address)}#s{one.n}">show</a>'
+    more = f'{f" ({saved})" if saved else ""}; <a href="{escape(address)}#s{one.n}">show</a>'
     return message_html.bar(one, is_in_force=True, more=more)
 
 
@@ -226,14 +225,14 @@ def _gap(shown: Transcript, side: str) -> str:
     count = max(count, 0)
     words = "earlier" if side == "before" else "later"
     address = urls.to("s", shown.key, place=place, tip=shown.tip, all=int(shown.is_all), g=_other(shown))
-    inside = f'<a href="{escaped(address)}">{count:,} {words} messages</a>' if count else ""
+    inside = f'<a href="{escape(address)}">{count:,} {words} messages</a>' if count else ""
     return f'<div class="gap" id="{side}" data-count="{count}">{inside}</div>\n'
 
 
 def _footer(shown: Transcript, model: str, *, is_new: bool, may_choose: bool) -> str:
     """Where a message is written; without a script it is sent as a form."""
-    name = escaped(clip(one_line(model), _MAX_NAME))
-    choice = escaped(urls.to("model", shown.key))
+    name = escape(clip(one_line(model), _MAX_NAME))
+    choice = escape(urls.to("model", shown.key))
     words = 'title="Choose the model that answers (m)"'
     # Before there is a session, only the script can keep a choice for it.
     chosen = (
@@ -243,7 +242,7 @@ def _footer(shown: Transcript, model: str, *, is_new: bool, may_choose: bool) ->
     )
     chosen = chosen if may_choose else ""
     return (
-        f'<footer class="writing"><form id="say" method="post" action="{escaped(urls.to("say", shown.key))}">'
+        f'<footer class="writing"><form id="say" method="post" action="{escape(urls.to("say", shown.key))}">'
         f'<input type="hidden" name="id" value="{secrets.token_hex(16)}">'
         '<p id="editing" hidden><span></span> <button type="button" class="plain">Cancel</button></p>'
         '<p id="waiting" role="status" hidden><span>Sent when the answer is complete.</span> '
@@ -264,7 +263,7 @@ def _footer(shown: Transcript, model: str, *, is_new: bool, may_choose: bool) ->
 def _closed_footer(shown: Transcript) -> str:
     """What is said where nothing can be written; on another branch, with the way to go on from it."""
     if shown.tip:
-        current = f'<a href="{escaped(urls.to("s", shown.key, g=_other(shown)))}">Current branch</a>'
+        current = f'<a href="{escape(urls.to("s", shown.key, g=_other(shown)))}">Current branch</a>'
         form = _form(shown.key, "rewind", "Continue from this branch", _hidden("to", shown.tip), kind="primary")
         may_continue = not (shown.is_archived or _is_fixed(shown))
         words = f"<p>This is not the current branch. {current}</p>{form if may_continue else ''}"

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nacre.agent.ports import Answer, Approval, Ask, Called, Effect, Emit, Event, Notice, Returned, Text, Thought
 from nacre.messages import Message, ToolCall
-from nacre.render.html import blocks_html, escaped
+from nacre.render.html import blocks_html, escape
 from nacre.render.text import one_line
 from nacre.web.http_errors import Fault, fault_of
 from nacre.web.pages import message_parts, urls
@@ -145,11 +145,11 @@ def question_html(question: Question) -> str:
     )
     where = message_parts.path_of(question.call)
     return (
-        f'<form class="ask" method="post" action="{escaped(urls.to("do/answer", question.key))}" '
-        f'aria-label="Permission"><p><b>{escaped(one_line(question.call.name))}</b> wants to {verb}'
-        f"{f' <code>{escaped(where)}</code>' if where else ''}</p>{message_parts.arguments(question.call)}"
-        f"{f'<p>{escaped(question.wider)}</p>' if question.wider else ''}"
-        f'<input type="hidden" name="id" value="{escaped(question.id)}"><p>{buttons}</p></form>'
+        f'<form class="ask" method="post" action="{escape(urls.to("do/answer", question.key))}" '
+        f'aria-label="Permission"><p><b>{escape(one_line(question.call.name))}</b> wants to {verb}'
+        f"{f' <code>{escape(where)}</code>' if where else ''}</p>{message_parts.arguments(question.call)}"
+        f"{f'<p>{escape(question.wider)}</p>' if question.wider else ''}"
+        f'<input type="hidden" name="id" value="{escape(question.id)}"><p>{buttons}</p></form>'
     )
 
 
@@ -195,7 +195,7 @@ class Stage:
                 self._begin_step()
                 self.doing = "thinking …"
             case Notice(text):
-                self.doing = escaped(one_line(text))
+                self.doing = escape(one_line(text))
         self.touch()
 
     def touch(self) -> None:
