@@ -239,6 +239,14 @@ def test_hostile_repetition_is_read_in_time_that_grows_with_it_alone(piece: str)
     assert_linear(spans, piece * 10_000)
 
 
+def test_short_rows_of_a_wide_table_do_not_become_many_times_their_size() -> None:
+    head = f"|{'a|' * 60}\n|{'-|' * 60}\n"
+    first, *rest = blocks(head + "|a\n" * 10_000 + f"\n{head}" + "|a\n" * 10_000)
+    assert isinstance(first, Table)
+    assert sum(len(row) for table in (first, *rest) if isinstance(table, Table) for row in table.rows) < 12_000
+    assert sum(one.text.count("|a") for one in rest if isinstance(one, Paragraph)) > 19_000
+
+
 def test_deep_nesting_becomes_text() -> None:
     found = blocks(">" * 1000 + "deep")
     depth = 0

@@ -17,6 +17,7 @@ from nacre.render.spans import ADDRESS, TITLE, address_of, reference_key
 
 _MAX_DEPTH = 8
 _MAX_COLUMNS = 64
+_MAX_MISSING = 10_000
 _CODE_INDENT = 4
 
 
@@ -183,6 +184,7 @@ class _Parser:
         self._lines: list[str] = []
         self._fence = _Fence("", 0, "")
         self._sides: tuple[str, ...] = ()
+        self._missing = 0
         self.references: dict[str, str] = {}
 
     def parse(self) -> tuple[Block, ...]:
@@ -302,7 +304,7 @@ class _Parser:
         """Put a line into the block that is open, or into a new one."""
         if self._kind == _PARAGRAPH and self._continue_paragraph(rest):
             return
-        if self._kind == _TABLE and "|" in rest and not _starts_block(rest):
+        if self._kind == _TABLE and "|" in rest and not _starts_block(rest) and self._may_fill(rest):
             self._lines.append(rest)
             return
         if self._is_code(rest):
@@ -310,6 +312,11 @@ class _Parser:
             return
         self._end_block()
         self._begin_block(rest)
+
+    def _may_fill(self, row: str) -> bool:
+        """Count the cells that a row of the table lacks; False once the text lacks too many, as only a trap does."""
+        self._missing += max(self._lines[0].count("|") - row.count("|"), 0)
+        return self._missing <= _MAX_MISSING
 
     def _continue_paragraph(self, rest: str) -> bool:
         """Take a line that continues a paragraph, or makes a heading or a table of it; False if it does neither."""
