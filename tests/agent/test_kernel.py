@@ -587,7 +587,7 @@ def test_a_turn_that_goes_on_after_a_crash_answers_all_that_had_joined_it(sessio
     assert replies_of(sessions) == {"to both": ["a", "b"]}
 
 
-def test_a_turn_that_is_resumed_answers_what_began_it(sessions: Sessions) -> None:
+def test_a_turn_that_is_resumed_answers_all_that_waits(sessions: Sessions) -> None:
     sessions.add_message("k", "assistant", "hello")
     sessions.add_full_message("k", {"role": "user", "content": "a", "origin": {"id": "a"}})
 

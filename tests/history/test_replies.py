@@ -13,7 +13,6 @@ from nacre.history.replies import (
     find_reply,
     id_of,
     ids_answered,
-    ids_of_turn,
     ids_waiting,
     is_final,
     last_words,
@@ -163,13 +162,6 @@ def said(id: str, role: str = "user") -> Message:
 def test_what_waits_came_since_the_last_reply() -> None:
     messages = [said("a"), said("", "assistant"), said("b"), said(""), said("", "tool"), said("c")]
     assert (ids_waiting(messages), ids_waiting(messages[:2]), ids_waiting([])) == (["b", "c"], [], [])
-
-
-def test_a_turn_answers_what_began_it_and_what_came_after_a_tool() -> None:
-    after_a_tool = [said("", "tool"), said("c"), said("d")]
-    failed = [said("", "assistant"), said("a"), said("b")]
-    assert ids_of_turn([*failed, *after_a_tool]) == ["b", "c", "d"]
-    assert (ids_of_turn(failed), ids_of_turn(after_a_tool), ids_of_turn([])) == (["b"], ["c", "d"], [])
 
 
 def test_a_reply_among_messages_is_the_first_one_after_its_message() -> None:

@@ -527,21 +527,30 @@ def test_a_reply_is_not_sent_to_a_message_before_it_whose_error_a_crash_left_unt
     assert served(root, [], enough=1, until_closed=True, model=Silent()).sent == [("ann", "re: second")]
 
 
-def test_a_turn_that_was_resumed_elsewhere_does_not_answer_a_message_that_had_an_error(root: Path) -> None:
+@pytest.mark.parametrize("forgets", [True, False])
+@pytest.mark.parametrize("said", [None, "at a terminal"])
+def test_a_reply_elsewhere_is_not_taken_for_that_of_a_message_that_had_an_error(
+    root: Path, said: str | None, forgets: bool
+) -> None:
+    """Such a reply names all that waits, if the turn was resumed, or nothing."""
     first, second = words("fail"), words("second")
+    key = key_of(second)
 
     async def crash() -> None:
         with nacre.open(root) as sessions:
             inbox = Inbox(sessions)
             inbox.read()
             await inbox.add(second)
+            if forgets:
+                await inbox.forget()
             store(sessions, second)
             async with Kernel(sessions, lambda _: agent(Parrot())) as kernel:
-                await kernel.resume(key_of(second))
+                await (kernel.resume(key) if said is None else kernel.deliver(UserMessage(key=key, content=said)))
 
-    assert served(root, [first], enough=1).sent == [("ann", SILENT)]
+    assert served(root, [first], enough=1, until_closed=True).sent == [("ann", SILENT)]
     anyio.run(crash)
-    assert served(root, [], enough=1, until_closed=True, model=Silent()).sent == [("ann", "re: second")]
+    sent = served(root, [], enough=1, until_closed=True, model=Silent()).sent
+    assert sent == [("ann", f"re: {said or 'second'}")]
 
 
 def test_words_that_joined_a_long_turn_before_a_crash_share_its_answer(root: Path) -> None:

@@ -295,12 +295,12 @@ class Actor:
 
     def _ids_to_answer(self, first: UserMessage | None) -> list[str]:
         """The ids of the messages that a turn answers that a message begins; None if it is one to resume."""
+        waiting = replies.ids_waiting(self._session.messages)
         if first is None:
-            return replies.ids_of_turn(self._session.messages)
+            return waiting
         if not first.id:
             return []
         # What waited before it had an error. One that is not in memory any more came before all that are.
-        waiting = replies.ids_waiting(self._session.messages)
         return list(dropwhile(lambda one: one != first.id, waiting)) or [first.id, *waiting]
 
     async def _commit_message(self, message: UserMessage | None, system: str) -> Message | None:

@@ -37,26 +37,8 @@ def ids_answered(reply: Message) -> list[str]:
 
 def ids_waiting(messages: Sequence[Message]) -> list[str]:
     """The ids of the messages since the last reply, in their order."""
-    return _ids(_since_reply(messages))
-
-
-def ids_of_turn(messages: Sequence[Message]) -> list[str]:
-    """The ids of the messages that a turn without a reply is to answer: what began it, and what joined it.
-
-    A message joins after a tool's result. So of several at the beginning the last one began the turn, and the others
-    had an error.
-    """
-    waiting = _since_reply(messages)
-    count = len(list(takewhile(lambda message: message.role == "user", waiting)))
-    return _ids(waiting[max(count - 1, 0) :])
-
-
-def _since_reply(messages: Sequence[Message]) -> list[Message]:
-    return list(takewhile(lambda message: not is_final(message), reversed(messages)))[::-1]
-
-
-def _ids(messages: Iterable[Message]) -> list[str]:
-    return [id for id in map(id_of, messages) if id]
+    since = takewhile(lambda message: not is_final(message), reversed(messages))
+    return [id for id in map(id_of, since) if id][::-1]
 
 
 def place_of_id(messages: Sequence[Message], id: str) -> int | None:

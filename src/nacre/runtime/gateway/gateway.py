@@ -230,7 +230,7 @@ class Gateway:
         return self._commands.get(_first_word(arrived))
 
     async def _answer(self, key: str, arrived: InboundMessage, *, is_queued: bool = False) -> str:
-        """The answer to a message; empty if it goes to an earlier message of the same turn, or to nobody."""
+        """The answer to a message; empty if it goes to another message of the same turn, or to nobody."""
         room, command = self._room(arrived.channel), self._command(arrived)
         try:
             if command is not None:
@@ -243,28 +243,31 @@ class Gateway:
             inbound = UserMessage(key=key, content=arrived.text, id=id_of(arrived), sender=arrived.sender)
             with self._typing.show(self._tasks, arrived):
                 reply = await self._deliver(room.kernel, inbound, is_queued=is_queued)
-            if reply is None or self._is_shared(room.sessions, inbound, reply):
-                return ""
-            text = text_of(reply)
-            return text if text.strip() else NOTHING
+            if reply is not None and not self._is_shared(room.sessions, inbound, reply):
+                text = text_of(reply)
+                return text if text.strip() else NOTHING
+            text = ""
         except Stopped:
             return ""
         except Busy:
             self.traffic.refused[arrived.channel, "full"] += 1
-            return TOO_MUCH
+            text = TOO_MUCH
         except NacreError as error:
             logger.warning("a turn failed", extra={"session": key, "error": describe_error(error)})
             self.traffic.failed[arrived.channel] += 1
             if self._access(arrived.channel).is_owner(arrived.sender) or isinstance(error, InvalidKey | InvalidMessage):
                 first, *_ = str(error).splitlines() or [type(error).__name__]
-                return f"I cannot answer now: {first}"
-            # Anyone else learns nothing of the model's server, nor of the disk.
-            return SILENT if isinstance(error, ProviderError) else BROKEN
+                text = f"I cannot answer now: {first}"
+            else:
+                # Anyone else learns nothing of the model's server, nor of the disk.
+                text = SILENT if isinstance(error, ProviderError) else BROKEN
         except Exception:
             # A bug with one message must not end the service of all others, nor come again with every start.
             logger.exception("a message could not be answered", extra={"channel": arrived.channel})
             self.traffic.failed[arrived.channel] += 1
-            return BROKEN
+            text = BROKEN
+        self._inbox.expect_no_reply(arrived)
+        return text
 
     async def _deliver(self, kernel: Kernel, inbound: UserMessage, *, is_queued: bool) -> Message | None:
         """The reply to a message; None if it joined the turn of a message from the queue, which gets the reply.

@@ -73,7 +73,7 @@ class Inbox:
                         self._begun.add(name)
                     case "x.answered", {"of": name, **more}:
                         if more:
-                            # Older versions wrote `failed` or `joined`: their replies do not say what they answer.
+                            # `failed`; older versions wrote `joined`, too.
                             self._without_reply.add(name)
                         self._close(name)
                     case _:
@@ -132,13 +132,20 @@ class Inbox:
             self._begun.add(name)
         return False
 
+    def expect_no_reply(self, arrived: InboundMessage) -> None:
+        """Know of a message that it gets no reply of its session: it had an error, or another one gets it.
+
+        A reply that names it goes to the next one that it names.
+        """
+        self._without_reply.add(name_of(arrived))
+
     def done(self, arrived: InboundMessage) -> Awaitable[int] | None:
         """Mark a message as answered; await the result for durability."""
         name = name_of(arrived)
         if name not in self._open:
             return None
         self._close(name)
-        return self._append("x.answered", {"of": name})
+        return self._append("x.answered", self._closing(name))
 
     async def forget(self) -> None:
         """Erase the text of every message that was answered; that it was stays known."""
@@ -148,6 +155,9 @@ class Inbox:
     def _append(self, kind: str, data: Any) -> Awaitable[int]:
         self._count += 1
         return self._sessions.submit(self._young, [AppendRecord(kind, data)])
+
+    def _closing(self, name: str) -> dict[str, Any]:
+        return {"of": name, "failed": True} if name in self._without_reply else {"of": name}
 
     def _close(self, name: str) -> None:
         self._remember(self._known, name)
@@ -164,6 +174,7 @@ class Inbox:
         names[name] = None
         for one in [*islice(names, max(0, len(names) - 2 * self._max_records))]:
             del names[one]
+            self._without_reply.discard(one)
             self._without_reply.discard(one)
 
     async def _rotate(self) -> bool:
