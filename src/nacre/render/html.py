@@ -19,16 +19,7 @@ _TAGS = ((CODE, "code"), (STRUCK, "del"), (ITALIC, "em"), (BOLD, "strong"))
 _TASK = re.compile(r"\[([ xX])\] ")
 _MAX_COLOURED = 20_000
 # The styles of a terminal, as the classes of its colours; code of an unknown language has none.
-_LOOKS = {
-    "1": "bold",
-    "2": "dim",
-    "31": "fg1",
-    "32": "fg2",
-    "33": "fg3",
-    "34": "fg4",
-    "1;34": "bold fg4",
-    "35": "fg5",
-}
+_LOOKS = {"1": "bold", "2": "dim", "31": "fg1", "32": "fg2", "33": "fg3", "34": "fg4", "1;34": "bold fg4", "35": "fg5"}
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 
 

@@ -15,19 +15,8 @@ if TYPE_CHECKING:
 _IDS = ("", "a", "b", "call_0", "call_0-2", "functions.shell:0", "x" * 60, "x" * 41, "é")
 _NAMES = ("shell", "read_file", "", "functions.shell", "y" * 80)
 _ROLES = ("system", "developer", "function", "a strange role", "Assistant")
-_ARGUMENTS: tuple[Any, ...] = (
-    {},
-    {"path": "a.py"},
-    {"deep": [{"x": None}]},
-    "",
-    '{"a": 1}',
-    '{"a": ',
-    "[1]",
-    "null",
-    None,
-    7,
-    "é",
-)
+_OBJECTS: tuple[dict[str, Any], ...] = ({}, {"path": "a.py"}, {"deep": [{"x": None}]})
+_ARGUMENTS: tuple[Any, ...] = (*_OBJECTS, "", '{"a": 1}', '{"a": ', "[1]", "null", None, 7, "é")
 _TEXTS = ("hello", "", " ", "\n", "an answer \n", "[empty message]", "好", "a\u00a0", "line\n" * 40, "word " * 400)
 _PARTS: tuple[Any, ...] = (
     {"type": "text", "text": "a part"},
