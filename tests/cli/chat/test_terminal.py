@@ -287,6 +287,8 @@ def test_a_missing_line_editor_is_told_in_one_line(start: Start) -> None:
     with start([["Hi."]], mark="input is plain: pip install", WITHOUT="prompt_toolkit") as terminal:
         terminal.say("hello")
         terminal.until("Hi.")
+        # Typed before the prompt, it would be lost: `input` changes the mode of the terminal.
+        terminal.until("> ")
         terminal.type(CTRL_D)
         assert terminal.ends() == 0
 
@@ -305,6 +307,8 @@ def test_without_a_line_editor_it_works_all_the_same(start: Start, root: Path) -
         terminal.until("[y]es, [n]o")
         terminal.say("y")
         terminal.until("Fine.")
+        # Typed before the prompt, it would be lost: `input` changes the mode of the terminal.
+        terminal.until("> ")
         terminal.type(CTRL_D)
         terminal.until("Resume with")
         assert terminal.ends() == 0
@@ -319,5 +323,7 @@ def test_words_that_come_back_without_a_line_editor_do_not_drive_the_terminal(st
     with start([["Never asked."]], "-r", KEY, mark="> ", TERM="dumb", NO_COLOR="1") as terminal:
         terminal.say("/undo")
         terminal.until("(your draft: \\x1b]0;owned\\x07\\x1b[2Jhello)")
+        # Typed before the prompt, it would be lost: `input` changes the mode of the terminal.
+        terminal.until("> ")
         terminal.type(CTRL_D)
         assert terminal.ends() == 0
