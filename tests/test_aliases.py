@@ -296,7 +296,7 @@ def test_a_deleted_session_is_not_found_though_its_names_cannot_be_erased(tmp_pa
     ("meta", "found"), [({}, []), ({"aliases": "x"}, []), ({"aliases": ["a", 1, "", "b"]}, ["a", "b"])]
 )
 def test_only_names_in_the_meta_are_names(meta: dict[str, object], found: list[str]) -> None:
-    assert alias_table.listed(meta) == found
+    assert alias_table.aliases_in(meta) == found
 
 
 def test_names_that_cannot_be_read_keep_nothing_from_being_stored(tmp_path: Path) -> None:

@@ -108,11 +108,11 @@ _HOMES = ("errors", "messages", "records", "sessions", "opening")
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        home = next(module for module in map(_loaded, _HOMES) if name in vars(module))
+        home = next(module for module in map(_load, _HOMES) if name in vars(module))
         value = globals()[name] = getattr(home, name)
         return value
     if name in _HOMES:
-        return _loaded(name)
+        return _load(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -120,5 +120,5 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def _loaded(module: str) -> Any:
+def _load(module: str) -> Any:
     return import_module(f"{__name__}.{module}")

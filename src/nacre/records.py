@@ -110,14 +110,14 @@ class Losses(Struct, frozen=True):
     @property
     def text(self) -> str:
         """Say it in a sentence; "" if nothing was lost."""
-        records = _counted(self.records, "record")
+        records = _count_of(self.records, "record")
         if self.is_more:
             records = f"at least {records}" if records else "some records"
-        found = [text for text in (records, _counted(self.payloads, "large payload")) if text]
+        found = [text for text in (records, _count_of(self.payloads, "large payload")) if text]
         return f"{' and '.join(found)} cannot be read" if found else ""
 
 
-def _counted(number: int, noun: str) -> str:
+def _count_of(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}" if number else ""
 
 

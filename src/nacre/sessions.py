@@ -329,7 +329,7 @@ class Sessions:
         """
         checked = [_check_operation(one) for one in check_items(operations, "operations")]
         to = next((one.to for one in checked if isinstance(one, Rewind) and one.to), None)
-        needs = None if to is None else lambda view: session_state.needed(view, to)
+        needs = None if to is None else lambda view: session_state.records_needed(view, to)
         expect = check_optional_int(expect, "expect")
         return self._run(key, Transaction(checked, expect, creates=False, reach=to, needs=needs))
 
@@ -388,7 +388,7 @@ class Sessions:
         key, new_key, n = _key(key), _key(new_key), check_optional_int(at, "at")
         n = None if n is None else self._end_of_step(key, n)
         transaction = Transaction(
-            operations=(), reach=n, needs=None if n is None else lambda view: session_state.needed(view, n)
+            operations=(), reach=n, needs=None if n is None else lambda view: session_state.records_needed(view, n)
         )
         self._check_new(new_key, transaction)
         self._store.fork(key, new_key, transaction)
@@ -577,7 +577,7 @@ class Sessions:
             raise SessionNotFound(f"there is no session {key!r} to give a name to")
         if self._has(alias):
             raise Conflict(f"{alias!r} is the key of a session, and cannot be another name of {key!r}")
-        listed = alias_table.listed(self.get_meta(key))
+        listed = alias_table.aliases_in(self.get_meta(key))
         if alias not in listed:
             # If it is archived, the table alone has the name.
             self._store.run(key, Transaction((SetMeta({"aliases": [*listed, alias]}),), creates=False))

@@ -8,7 +8,7 @@ import pytest
 
 import nacre
 from nacre.history import branches, session_state
-from nacre.history.branches import alternatives, bars, between, chosen, place_of, segments
+from nacre.history.branches import alternatives, bars, between, index_of, place_of, segments
 from nacre.messages import Message
 from nacre.records import MemoryView, Record, State, View
 from nacre.sessions import Sessions
@@ -160,10 +160,10 @@ def test_branches_part_behind_a_message_and_one_of_them_is_shown(sessions: Sessi
     add(sessions, "d")
     view = MemoryView(records(sessions))
     assert alternatives(view, view.state) == {2: [3, 5, 7]}
-    assert [chosen(view, view.state, 2, [3, 5, 7]), chosen(view, view.state, 2, [3, 5])] == [2, -1]
-    assert chosen(view, records(sessions)[2].st, 2, [3, 5, 7]) == 0
-    assert chosen(view, records(sessions)[1].st, 2, [3, 5, 7]) == -1
-    assert chosen(view, view.state, 3, [3, 5, 7]) == -1
+    assert [index_of(view, view.state, 2, [3, 5, 7]), index_of(view, view.state, 2, [3, 5])] == [2, -1]
+    assert index_of(view, records(sessions)[2].st, 2, [3, 5, 7]) == 0
+    assert index_of(view, records(sessions)[1].st, 2, [3, 5, 7]) == -1
+    assert index_of(view, view.state, 3, [3, 5, 7]) == -1
 
 
 def test_branches_from_the_beginning_are_beside_all(sessions: Sessions) -> None:
@@ -172,7 +172,7 @@ def test_branches_from_the_beginning_are_beside_all(sessions: Sessions) -> None:
     add(sessions, "c")
     view = MemoryView(records(sessions))
     assert alternatives(view, view.state) == {0: [3, 5]}
-    assert chosen(view, view.state, 0, [3, 5]) == 1
+    assert index_of(view, view.state, 0, [3, 5]) == 1
 
 
 def test_branches_that_are_not_passed_are_not_told_of(sessions: Sessions) -> None:

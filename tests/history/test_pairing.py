@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from nacre.history.pairing import INTERRUPTED, attached, paired, settled, without_facts
+from nacre.history.pairing import INTERRUPTED, attach_results, pair, settle, without_facts
 from nacre.messages import Message, ToolCall
 from nacre.testing.histories import histories, messages
 from tests.history import bodies
@@ -43,7 +43,7 @@ def short(found: list[Message]) -> list[str]:
 
 
 def shown(*log: Message) -> list[str]:
-    return short(paired(log))
+    return short(pair(log))
 
 
 A, B = result("a", "A"), result("b", "B")
@@ -54,11 +54,11 @@ A, B = result("a", "A"), result("b", "B")
 
 def test_what_is_paired_stays_as_it_is() -> None:
     log = [user("q"), asks("a", "b"), A, B, says("done"), user("thanks")]
-    assert paired(log) == log
+    assert pair(log) == log
 
 
 def test_a_call_without_a_result_was_interrupted() -> None:
-    found = paired([user("q"), asks("a", "b"), B])
+    found = pair([user("q"), asks("a", "b"), B])
     assert short(found) == ["q", "a?b?", f"a={INTERRUPTED}", "b=B"]
     assert (found[2].name, found[2].extra) == ("shell", {"failed": True})
 
@@ -76,17 +76,17 @@ def test_a_result_finds_its_call_behind_other_calls() -> None:
 
 
 def test_a_result_without_a_call_is_left_out_and_counted() -> None:
-    found = settled([A, user("q"), asks("b"), A, B, says("done")])
+    found = settle([A, user("q"), asks("b"), A, B, says("done")])
     assert (short(found.messages), found.orphans) == (["q", "b?", "b=B", "done"], 2)
 
 
 def test_of_two_results_the_first_counts() -> None:
-    found = settled([asks("a"), A, result("a", "again")])
+    found = settle([asks("a"), A, result("a", "again")])
     assert (short(found.messages), found.orphans, found.interrupted) == (["a?", "a=A"], 1, 0)
 
 
 def test_an_answer_ends_the_wait_for_results() -> None:
-    found = settled([asks("a"), says("done"), A])
+    found = settle([asks("a"), says("done"), A])
     assert (short(found.messages), found.orphans, found.interrupted) == (["a?", f"a={INTERRUPTED}", "done"], 1, 1)
 
 
@@ -106,7 +106,7 @@ def test_a_result_without_an_id_goes_by_its_name() -> None:
 
 
 def test_a_result_that_finds_no_call_in_a_piece_seeks_it_before() -> None:
-    piece = attached([user("w"), A, says("x"), B])
+    piece = attach_results([user("w"), A, says("x"), B])
     assert (piece.seeking, piece.orphans) == ([A], 1)
 
 
@@ -129,7 +129,7 @@ def test_ids_that_come_again_become_unique() -> None:
     ],
 )
 def test_ids_take_a_form_that_all_providers_accept(ids: tuple[str, ...], made: list[str]) -> None:
-    found = paired([asks(*ids), *map(result, ids)])
+    found = pair([asks(*ids), *map(result, ids)])
     assert [call.id for call in found[0].tool_calls] == made
     assert [message.tool_call_id for message in found[1:]] == made
 
@@ -138,7 +138,7 @@ def test_ids_take_a_form_that_all_providers_accept(ids: tuple[str, ...], made: l
     ("name", "made"), [("", "unknown"), ("functions.shell", "functions_shell"), ("y" * 80, "y" * 64)]
 )
 def test_names_take_a_form_that_all_providers_accept(name: str, made: str) -> None:
-    found = paired([asks("a", name=name), result("a", name=name)])
+    found = pair([asks("a", name=name), result("a", name=name)])
     assert (found[0].tool_calls[0].name, found[1].name) == (made, made)
 
 
@@ -158,13 +158,13 @@ def test_names_take_a_form_that_all_providers_accept(name: str, made: str) -> No
 )
 def test_arguments_become_an_object(arguments: Any, made: dict[str, Any]) -> None:
     call = ToolCall(id="a", name="shell", arguments=arguments, extra={"signature": "s"})
-    found = paired([Message(role="assistant", tool_calls=(call,))])
+    found = pair([Message(role="assistant", tool_calls=(call,))])
     assert found[0].tool_calls == (ToolCall(id="a", name="shell", arguments=made, extra={"signature": "s"}),)
 
 
 def test_a_call_of_something_else_than_a_function_is_shown_as_one() -> None:
     call = ToolCall(id="a", extra={"type": "custom", "custom": {"input": "x"}})
-    found = paired([Message(role="assistant", tool_calls=(call,))])
+    found = pair([Message(role="assistant", tool_calls=(call,))])
     assert found[0].tool_calls == (ToolCall(id="a", name="custom", arguments={"custom": {"input": "x"}}),)
 
 
@@ -191,7 +191,7 @@ def test_a_message_of_attachments_alone_says_so(role: str) -> None:
     [("be brief", "[system] be brief"), (["be", PNG], None), ("", None)],
 )
 def test_what_has_a_role_of_its_own_is_shown_as_a_users_words(content: Any, made: str | None) -> None:
-    found = paired([Message(role="system", content=content)])
+    found = pair([Message(role="system", content=content)])
     if isinstance(content, list):
         assert [part["text"] for part in found[0].content or () if isinstance(part, dict)] == ["[system]", "be", PNG]
     else:
@@ -202,7 +202,7 @@ def test_what_has_a_role_of_its_own_is_shown_as_a_users_words(content: Any, made
 def test_an_answer_does_not_end_with_white_space() -> None:
     parts = [{"type": "text", "text": "a "}, {"type": "text", "text": "b \n"}]
     assert shown(says(" a \n")) == [" a"]
-    assert paired([says(parts)])[0].content == [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]
+    assert pair([says(parts)])[0].content == [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]
 
 
 @pytest.mark.parametrize(
@@ -222,18 +222,18 @@ def test_an_answer_does_not_end_with_white_space() -> None:
     ],
 )
 def test_parts_are_text_or_an_image_that_is_here(part: Any, made: dict[str, Any]) -> None:
-    assert paired([user([part, {"type": "text", "text": ""}])])[0].content == [made]
+    assert pair([user([part, {"type": "text", "text": ""}])])[0].content == [made]
 
 
 def test_users_and_results_show_images_and_answers_do_not() -> None:
     image = {"type": "image_url", "image_url": {"url": PNG}}
-    found = paired([asks("a"), result("a", [image]), Message(role="assistant", content=[image])])
+    found = pair([asks("a"), result("a", [image]), Message(role="assistant", content=[image])])
     assert [message.content for message in found[1:]] == [[image], [{"type": "text", "text": "[image]"}]]
 
 
 def test_fields_that_belong_to_other_roles_are_not_shown() -> None:
     odd = Message(role="user", content="q", tool_calls=(ToolCall(id="a"),), tool_call_id="a")
-    assert paired([odd]) == [user("q")]
+    assert pair([odd]) == [user("q")]
 
 
 # Of all histories
@@ -242,8 +242,8 @@ def test_fields_that_belong_to_other_roles_are_not_shown() -> None:
 @FEW
 @given(histories())
 def test_what_is_paired_is_paired_and_taken_by_all(log: list[Message]) -> None:
-    found = paired(log)
-    assert paired(found) == found
+    found = pair(log)
+    assert pair(found) == found
     bodies.check([user("first"), *found])
 
 
@@ -252,7 +252,7 @@ def test_what_is_paired_is_paired_and_taken_by_all(log: list[Message]) -> None:
 def test_what_is_appended_changes_nothing_before_it_but_the_words_for_its_call(
     log: list[Message], new: Message
 ) -> None:
-    before, after = paired(log), paired([*log, new])
+    before, after = pair(log), pair([*log, new])
     if new.role != "tool":
         assert after[: len(before)] == before
         return
@@ -275,14 +275,14 @@ def test_what_is_appended_changes_nothing_before_it_but_the_words_for_its_call(
     ],
 )
 def test_what_is_remembered_comes_before_the_words(content: Any, shown: Any) -> None:
-    (message,) = paired([Message(role="user", content=content, extra={"recalled": "You live in Oslo.", "a": 1})])
+    (message,) = pair([Message(role="user", content=content, extra={"recalled": "You live in Oslo.", "a": 1})])
     assert (message.content, message.extra) == (shown, {"a": 1})
-    assert paired([message]) == [message]
+    assert pair([message]) == [message]
 
 
 @pytest.mark.parametrize("recalled", ["", "  ", 7, None])
 def test_nothing_that_is_remembered_adds_nothing(recalled: Any) -> None:
-    (message,) = paired([Message(role="user", content="hi", extra={"recalled": recalled})])
+    (message,) = pair([Message(role="user", content="hi", extra={"recalled": recalled})])
     assert message.content == "hi"
 
 

@@ -185,9 +185,9 @@ def test_compaction_keeps_what_is_live_and_in_force() -> None:
 
 def test_going_back_needs_the_messages_and_the_summary_of_then() -> None:
     view = log(A, B, Summarise("s", 2), C, Rewind(0), D)
-    assert session_state.needed(view, 5) == {3, 4, 5}
-    assert session_state.needed(view, 3) == {2, 3}
-    assert session_state.needed(view, 99) == set()
+    assert session_state.records_needed(view, 5) == {3, 4, 5}
+    assert session_state.records_needed(view, 3) == {2, 3}
+    assert session_state.records_needed(view, 99) == set()
 
 
 # What is lost is bridged

@@ -74,7 +74,7 @@ def test_after_twenty_replies_in_its_script_no_text_is_estimated_a_fifth_too_low
         shown = [*prompt, *rng.choices(others, k=3)]
         context = Context(messages=[Message(role="user", content=one.text) for one in shown])
         reported = sum(one.tokens[vocabulary] + PER_MESSAGE for one in shown)
-        calibration = calibration.learned(context_sizes(context), reported)
+        calibration = calibration.learn(context_sizes(context), reported)
     assert calibration.count(sample.text) >= 0.8 * sample.tokens[vocabulary]
 
 
@@ -89,12 +89,12 @@ def test_after_calibration_a_mixed_session_is_never_low_and_hardly_a_fifth_too_h
             found[script] = found.get(script, 0) + size
         reported += sample.tokens[vocabulary]
         ratios.append(calibration.tokens(found) / reported)
-        calibration = calibration.learned(found, reported)
+        calibration = calibration.learn(found, reported)
     assert all(0.97 <= ratio <= 1.25 for ratio in ratios[20:])
 
 
 def test_scripts_are_learned_apart() -> None:
-    calibration = Calibration().learned({"latin": 1000}, 1000).learned({"latin": 1000, "thai": 1000}, 4000)
+    calibration = Calibration().learn({"latin": 1000}, 1000).learn({"latin": 1000, "thai": 1000}, 4000)
     assert calibration.tokens({"thai": 100}) > 250
     assert calibration.tokens({"latin": 100}) < 130
 
@@ -171,38 +171,38 @@ def ratio(calibration: Calibration, script: str = "latin") -> float:
 
 
 def test_the_first_report_on_a_script_is_believed_nearly_at_once() -> None:
-    assert ratio(Calibration().learned({"thai": 1000}, 3000), "thai") == pytest.approx(3.3, rel=0.02)
+    assert ratio(Calibration().learn({"thai": 1000}, 3000), "thai") == pytest.approx(3.3, rel=0.02)
 
 
 def test_later_reports_raise_it_quickly_and_lower_it_slowly() -> None:
     before = Calibration(ratios={"latin": Ratio(value=1.0, doubt=0.01)})
-    up, down = before.learned({"latin": 1000}, 1400), before.learned({"latin": 1000}, 600)
+    up, down = before.learn({"latin": 1000}, 1400), before.learn({"latin": 1000}, 600)
     assert ratio(up) - 1 > 3 * (1 - ratio(down)) > 0
 
 
 @pytest.mark.parametrize(("estimated", "reported"), [(1000, 399), (1000, 0), (1000, -5), (63, 80), (0, 0), (0, 9)])
 def test_a_report_that_says_nothing_changes_nothing(estimated: int, reported: int) -> None:
-    assert Calibration().learned({"latin": estimated}, reported) == Calibration()
+    assert Calibration().learn({"latin": estimated}, reported) == Calibration()
 
 
 def test_a_report_that_was_expected_changes_nothing() -> None:
-    calibration = Calibration().learned({"latin": 1000}, 1000)
+    calibration = Calibration().learn({"latin": 1000}, 1000)
     for _ in range(20):
-        calibration = calibration.learned({"latin": 1000}, 1000)
-    assert calibration.learned({"latin": 1000}, 1000) is calibration
+        calibration = calibration.learn({"latin": 1000}, 1000)
+    assert calibration.learn({"latin": 1000}, 1000) is calibration
 
 
 def test_no_report_moves_it_out_of_bounds() -> None:
     high, low = Calibration(), Calibration()
     for _ in range(100):
-        high, low = high.learned({"latin": 100}, 10**9), low.learned({"latin": 100}, 40)
+        high, low = high.learn({"latin": 100}, 10**9), low.learn({"latin": 100}, 40)
     assert ratio(high) == 8.0
     assert 0.3 <= ratio(low) <= 0.5
 
 
 def test_a_refusal_that_tells_the_size_is_believed_exactly() -> None:
     sizes_seen = {"latin": 1000, "thai": 500}
-    calibration = Calibration(ratios={"thai": Ratio(value=2.0)}).corrected(sizes_seen, 3000)
+    calibration = Calibration(ratios={"thai": Ratio(value=2.0)}).correct(sizes_seen, 3000)
     assert calibration.tokens(sizes_seen) == 3000
     assert ratio(calibration, "greek") == 1.0
 
@@ -210,7 +210,7 @@ def test_a_refusal_that_tells_the_size_is_believed_exactly() -> None:
 def test_a_server_that_caches_every_other_prompt_costs_little() -> None:
     calibration = Calibration()
     for turn in range(1, 40):
-        calibration = calibration.learned({"latin": 1000 * turn}, 100 if turn % 2 else 1200 * turn)
+        calibration = calibration.learn({"latin": 1000 * turn}, 100 if turn % 2 else 1200 * turn)
     assert ratio(calibration) == pytest.approx(1.32, rel=0.05)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nacre.history.pairing import INTERRUPTED, paired
+from nacre.history.pairing import INTERRUPTED, pair
 from nacre.history.window import Costs, Window, recent, window
 from nacre.messages import Message, ToolCall
 from nacre.testing.histories import histories
@@ -95,7 +95,7 @@ def test_a_conversation_without_its_beginning_begins_with_a_note() -> None:
 def test_the_newest_turn_is_shown_however_long() -> None:
     log = [*turns(2), user("x" * 400), asks("a"), result("a", "y" * 99)]
     found = window(log, tokens=10, limit=1)
-    assert found.messages[1:] == paired(log[4:])
+    assert found.messages[1:] == pair(log[4:])
 
 
 def test_what_was_settled_is_counted() -> None:
@@ -107,13 +107,13 @@ def test_a_result_behind_later_words_is_left_out_with_its_call() -> None:
     log = [user("q"), asks("a"), user("wait"), result("a"), says("done")]
     found = window(log, tokens=1000, limit=2)
     assert (texts(found), found.left_out) == (["[3 earlier messages are not shown]", "wait", "done"], 3)
-    assert window(log, tokens=1000, limit=5).messages == paired(log)
+    assert window(log, tokens=1000, limit=5).messages == pair(log)
 
 
 def test_words_of_other_roles_do_not_begin_a_turn() -> None:
     log = [user("q"), Message(role="system", content="note"), says("a")]
-    assert window(log, tokens=0, limit=0).messages == paired(log)
-    assert window(paired(log), tokens=0, limit=0).messages == paired(log)
+    assert window(log, tokens=0, limit=0).messages == pair(log)
+    assert window(pair(log), tokens=0, limit=0).messages == pair(log)
 
 
 # A turn that is too long
@@ -154,7 +154,7 @@ def test_images_of_a_result_go_before_its_text() -> None:
 def test_a_result_that_would_not_become_shorter_stays() -> None:
     log = [user("q"), asks("a"), result("a", "x")]
     found = window(log, tokens=0, limit=50, estimate=lambda _: 100)
-    assert (found.messages, found.shortened) == (paired(log), 0)
+    assert (found.messages, found.shortened) == (pair(log), 0)
 
 
 def steps(count: int, size: int = 1) -> list[Message]:
@@ -247,8 +247,8 @@ def test_a_window_is_the_end_of_what_is_paired(log: list[Message], summary: str,
     found = window(log, summary=summary, tokens=tokens, limit=most)
     whole = window(log, tokens=10**9, limit=10**9)
     bodies.check(found.messages)
-    assert paired(found.messages) == found.messages
-    assert unnamed(whole.messages[-len(paired(log)) :]) == unnamed(paired(log))
+    assert pair(found.messages) == found.messages
+    assert unnamed(whole.messages[-len(pair(log)) :]) == unnamed(pair(log))
     rest = found.messages[1:] if found.left_out or summary else found.messages
     if not found.shortened and not any("of this turn" in str(text) for text in texts(found)):
         assert unnamed(rest) == unnamed(whole.messages)[len(whole.messages) - len(rest) :]
@@ -260,7 +260,7 @@ def test_only_a_newest_turn_may_be_over_the_limits(log: list[Message], tokens: i
     found = window(log, tokens=tokens, limit=most)
     begin = max((at for at, message in enumerate(log) if message.role == "user"), default=0)
     if found.tokens > tokens or len(found.messages) > most + 1:
-        newest = [message.content for message in paired(log[begin:])]
+        newest = [message.content for message in pair(log[begin:])]
         assert len(found.messages) <= len(newest) + 1
     assert INTERRUPTED not in texts(found) or found.interrupted
 

@@ -9,7 +9,7 @@ import pytest
 
 from nacre.agent.actor import UserMessage
 from nacre.config import Settings
-from nacre.history.pairing import settled
+from nacre.history.pairing import settle
 from nacre.providers.weights import is_installed
 from nacre.runtime import run_agent
 from tests.history.bodies import check
@@ -26,7 +26,7 @@ def test_a_conversation_with_tools_leaves_a_valid_log(home: Path) -> None:
                 assert reply is not None
                 assert reply.role == "assistant"
             history = app.sessions.get_history("k")
-            paired = settled(history)
+            paired = settle(history)
             assert (paired.interrupted, paired.orphans) == (0, 0)
             check(app.window("k").messages)
             assert app.sessions.verify("k").ok

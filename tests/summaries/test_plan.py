@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nacre.history.message_text import text_of
-from nacre.history.pairing import SAID_AS, settled
+from nacre.history.pairing import SAID_AS, settle
 from nacre.messages import Message, ToolCall
 from nacre.summaries.plan import Limits, Plan, cuts, is_due, join_request, plan, split_request, steps
 from nacre.testing import histories
@@ -176,9 +176,9 @@ def test_nothing_is_covered_where_there_is_no_place_to_cut() -> None:
 
 @given(st.lists(histories.messages(), max_size=30))
 def test_no_cut_parts_a_pair_or_the_active_turn(messages: list[Message]) -> None:
-    whole = settled(messages)
+    whole = settle(messages)
     for at in cuts(messages):
-        before, after = settled(messages[:at]), settled(messages[at:])
+        before, after = settle(messages[:at]), settle(messages[at:])
         assert before.interrupted + after.interrupted == whole.interrupted
         assert messages[at].role == "user"
         answered = [not said.tool_calls for said in messages[:-1] if said.role == "assistant"]

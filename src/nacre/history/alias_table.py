@@ -62,7 +62,7 @@ def notes(pairs: Iterable[tuple[str, str]]) -> tuple[AppendRecord, ...]:
     return tuple(AppendRecord(_KIND, {"alias": alias, "key": key}) for alias, key in pairs)
 
 
-def listed(meta: Mapping[str, Any]) -> list[str]:
+def aliases_in(meta: Mapping[str, Any]) -> list[str]:
     """The other names that a session's meta lists."""
     names = meta.get("aliases")
     return [name for name in names if isinstance(name, str) and name] if isinstance(names, list) else []

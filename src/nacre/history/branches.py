@@ -88,7 +88,7 @@ def alternatives(view: Records, state: State) -> dict[int, list[int]]:
     return found
 
 
-def chosen(view: Records, state: State, parent: int, tips: list[int]) -> int:
+def index_of(view: Records, state: State, parent: int, tips: list[int]) -> int:
     """Which of the branches after a message is this one, counted from 0; -1 if none of them."""
     after = _after(view, state, parent)
     for at, tip in enumerate(tips):

@@ -47,10 +47,10 @@ def snags(view: Records) -> list[Snag]:
         detail = f"the history has {live} messages, but only {len(records)} were found"
         found.append(Snag(kind=HOLE, n=head, detail=detail))
     # 3. Every call must have one result.
-    return found + _unpaired(records)
+    return found + _unpaired_calls(records)
 
 
-def _unpaired(records: Sequence[Record]) -> list[Snag]:
+def _unpaired_calls(records: Sequence[Record]) -> list[Snag]:
     """Calls without a result and results without a call; a reply without a call ends the waiting."""
     found: list[Snag] = []
     waiting: dict[str, list[tuple[int, str]]] = {}

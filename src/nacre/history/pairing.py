@@ -49,24 +49,24 @@ class Piece(Struct, frozen=True, kw_only=True):
     seeking: list[Message] = []
 
 
-def paired(messages: Sequence[Message]) -> list[Message]:
+def pair(messages: Sequence[Message]) -> list[Message]:
     """The messages with every call answered once, in the calls' order, directly after it.
 
     A call without a result is answered as interrupted. Results without a call, second results and
     empty answers of the model are left out. Ids become unique; names, ids, arguments and contents
     take a form that all providers accept; what has a role of its own is shown as a user's words.
     """
-    return settled(messages).messages
+    return settle(messages).messages
 
 
-def settled(messages: Iterable[Message]) -> Settled:
+def settle(messages: Iterable[Message]) -> Settled:
     """The same, with what had to be settled."""
-    piece = attached(messages)
+    piece = attach_results(messages)
     orphans = piece.orphans + len(piece.seeking)
     return Settled(messages=distinct(piece.messages), interrupted=piece.interrupted, orphans=orphans)
 
 
-def attached(messages: Iterable[Message]) -> Piece:
+def attach_results(messages: Iterable[Message]) -> Piece:
     """Give results to their calls; ids stay as they are.
 
     in the log   user   call 1,2   user   result 2   late result 1   reply   result 1 again
@@ -75,7 +75,7 @@ def attached(messages: Iterable[Message]) -> Piece:
     messages = list(messages)
     # 1. Most turns are words alone.
     if not any(message.role == "tool" or message.tool_calls for message in messages):
-        said = (shown(message) for message in messages)
+        said = (as_shown(message) for message in messages)
         return Piece(messages=[message for message in said if message is not None])
     # 2. Messages stay in their order. A call waits for its results, until the model replies without a call.
     order: list[_Asking | Message] = []
@@ -84,7 +84,7 @@ def attached(messages: Iterable[Message]) -> Piece:
         if message.role == "tool":
             waiting.take(message)
             continue
-        seen = shown(message)
+        seen = as_shown(message)
         if seen is not None and seen.tool_calls:
             order.append(waiting.add(_Asking(seen, message.tool_calls)))
             continue
@@ -108,7 +108,7 @@ def distinct(messages: Sequence[Message]) -> list[Message]:
     answers: Iterator[str] = iter(())
     for message in messages:
         if message.tool_calls:
-            ids = [_unused(call.id, used) for call in message.tool_calls]
+            ids = [_unused_id(call.id, used) for call in message.tool_calls]
             answers = iter(ids)
             calls = tuple(replace(call, id=id) for call, id in zip(message.tool_calls, ids, strict=True))
             found.append(message if calls == message.tool_calls else replace(message, tool_calls=calls))
@@ -119,7 +119,7 @@ def distinct(messages: Sequence[Message]) -> list[Message]:
     return found
 
 
-def shown(message: Message) -> Message | None:
+def as_shown(message: Message) -> Message | None:
     """A message other than a result, as it is shown; None if it says nothing."""
     if message.role == "assistant":
         content = _content(message.content)
@@ -225,7 +225,7 @@ class _Waiting:
 # ---- ids
 
 
-def _unused(id: str, used: dict[str, int]) -> str:
+def _unused_id(id: str, used: dict[str, int]) -> str:
     """An id in the form that all providers take; with a number at its end where it was used before."""
     first = chosen = _NOT_IN_A_NAME.sub("_", id)[:_MAX_ID] or "call"
     while chosen in used:

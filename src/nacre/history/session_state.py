@@ -121,7 +121,7 @@ def chain(view: Records, state: State) -> Iterator[Record]:
         # 1. It went past the wanted message, which is not in the log. It may have been moved out: a fork can go back to
         #    what had been moved out of the log that it shares.
         if record.n < want:
-            for moved in islice(_moved_out(view, want, record.n), ordinal - floor):
+            for moved in islice(_moved_out_messages(view, want, record.n), ordinal - floor):
                 yield moved
                 want, ordinal = moved.p or 0, moved.st.i - 1
         # 2. This one is not on the chain, or not a message. If the link leads far away, search by number.
@@ -143,7 +143,7 @@ def chain(view: Records, state: State) -> Iterator[Record]:
         want, ordinal = record.p or 0, record.st.i - 1
 
 
-def _moved_out(view: Records, n: int, at_hand: int) -> Iterator[Record]:
+def _moved_out_messages(view: Records, n: int, at_hand: int) -> Iterator[Record]:
     """The messages from `n` back along their branch that were moved out, as far as the record that is in the log."""
     while n > at_hand and (record := view.find(n)) is not None:
         yield record
@@ -220,7 +220,7 @@ def before(view: Records, n: int) -> int:
     return earlier.n
 
 
-def needed(view: Records, to: int) -> set[int]:
+def records_needed(view: Records, to: int) -> set[int]:
     """The records that must be in the log to go back to the state after record `to`, or to fork there."""
     whole = MemoryView(view.all())
     target = whole.find(to)

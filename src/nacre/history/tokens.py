@@ -164,7 +164,7 @@ class Ratio(Struct, frozen=True, kw_only=True):
 class Calibration(Struct, frozen=True, kw_only=True):
     """What an estimated token is in the tokens of one model, for each script that was reported on.
 
-    Learn from every reply: `calibration = calibration.learned(context_sizes(context), usage.prompt)`. It is a value;
+    Learn from every reply: `calibration = calibration.learn(context_sizes(context), usage.prompt)`. It is a value;
     what was counted with the one before is out of date when `learned` returns another one.
 
     A report much lower than expected comes from a prompt that the server had cached; it says nothing. Others that are
@@ -199,7 +199,7 @@ class Calibration(Struct, frozen=True, kw_only=True):
         """How many tokens of the model an estimated one is in a text of this kind."""
         return self._expected(found) / (sum(found.values()) or 1) if found else 1.0
 
-    def learned(self, found: ByScript, reported: int) -> Calibration:
+    def learn(self, found: ByScript, reported: int) -> Calibration:
         """The calibration after a request of so many estimated tokens was reported with so many.
 
         The difference is divided among the scripts of the request, by how much of it they are and how little is known
@@ -218,17 +218,17 @@ class Calibration(Struct, frozen=True, kw_only=True):
             gain = known[script].doubt * size / noise
             change = gain * error * (_FALL if error < 0 else 1)
             doubt = max(known[script].doubt * (1 - gain * size), _LEAST_DOUBT)
-            ratios[script] = Ratio(value=_bounded(known[script].value + change), doubt=doubt)
+            ratios[script] = Ratio(value=_clamp(known[script].value + change), doubt=doubt)
         return Calibration(ratios=ratios)
 
-    def corrected(self, found: ByScript, tokens: int) -> Calibration:
+    def correct(self, found: ByScript, tokens: int) -> Calibration:
         """The calibration by which a request is exactly so many tokens: a server that refused it has counted them."""
         factor = tokens / max(self._expected(found), 1)
         changed = {script: self._ratio(script) for script in found}
         return Calibration(
             ratios={
                 **self.ratios,
-                **{name: Ratio(value=_bounded(old.value * factor), doubt=old.doubt) for name, old in changed.items()},
+                **{name: Ratio(value=_clamp(old.value * factor), doubt=old.doubt) for name, old in changed.items()},
             }
         )
 
@@ -254,7 +254,7 @@ _UNKNOWN: Mapping[str, Ratio] = {
 """What is known before anything was reported: vocabularies differ little in English and code."""
 
 
-def _bounded(ratio: float) -> float:
+def _clamp(ratio: float) -> float:
     return min(max(ratio, _SMALLEST_RATIO), _LARGEST_RATIO)
 
 
@@ -272,7 +272,7 @@ def _sizes(text: str) -> dict[str, int]:
     pieces = (_ACCENTED_PIECE if is_accented else _PIECE).findall(text)
     runs = [] if text.isascii() else [run for run in pieces if run]
     digits = sum(map(text.count, "0123456789"))
-    latin = len(pieces) - len(runs) - digits + _encoded(text)
+    latin = len(pieces) - len(runs) - digits + _encoded_surplus(text)
     found = {"digits": digits, "accented" if is_accented else "latin": latin}
     for name, first, last in _RARE_ACCENTS:
         found[name] = round(_PER_RARE_ACCENT * sum(first <= accent <= last for accent in accents))
@@ -284,7 +284,7 @@ def _sizes(text: str) -> dict[str, int]:
     return {script: size for script, size in found.items() if size}
 
 
-def _encoded(text: str) -> int:
+def _encoded_surplus(text: str) -> int:
     """By how much there are more tokens than pieces in base64 and the like."""
     more = 0
     for word in text.split():

@@ -167,7 +167,7 @@ def _transcript(view: View, state: State, *, tip: int, wanted: Wanted, numbers: 
         is_all=low == 1 and hidden > 0,
         bars=branches.bars(view, state),
         forks=[
-            Fork(parent=parent, tips=tips, chosen=branches.chosen(view, state, parent, tips))
+            Fork(parent=parent, tips=tips, chosen=branches.index_of(view, state, parent, tips))
             for parent, tips in branches.alternatives(view, state).items()
         ],
         is_archived=view.is_archived,

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.history.pairing import SAID_AS, Piece, attached, distinct, shown
+from nacre.history.pairing import SAID_AS, Piece, as_shown, attach_results, distinct
 from nacre.history.tokens import estimate as by_length
 from nacre.messages import Message
 
@@ -73,7 +73,7 @@ def recent(  # noqa: PLR0913 - what `window` takes, and the count
     is_cut = False
     # 1. Whole turns, newest first, as long as they fit; the newest one is made to fit.
     while turn := _turn(newest_first, limits, tokens=used, size=size, is_newest=not parts):
-        piece = attached([*turn, *seeking])
+        piece = attach_results([*turn, *seeking])
         room = limits.tokens - used - (note if limits.needs_note(turn, read + len(turn)) else 0)
         if not parts:
             piece, steps, shortened = _shorten(piece, room, limits.estimate)
@@ -167,7 +167,7 @@ def _turn(
     found: list[Message] = []
     for message in newest_first:
         found.append(message)
-        seen = shown(message) if message.role != "tool" else None
+        seen = as_shown(message) if message.role != "tool" else None
         if seen is not None:
             limit -= 1 + len(seen.tool_calls)
             room -= limits.estimate(seen)

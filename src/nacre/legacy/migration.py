@@ -394,7 +394,7 @@ class AliasTable:
     def give(self, key: str, meta: Mapping[str, Any]) -> None:
         """Give a session the aliases that its meta lists, durably, unless it has them."""
         # Neither the name of a main session nor a reserved one can be one session's.
-        names = (name for name in alias_table.listed(meta) if not _MAIN.match(name) and not is_internal(name))
+        names = (name for name in alias_table.aliases_in(meta) if not _MAIN.match(name) and not is_internal(name))
         wanted = [(name, key) for name in names if name != key]
         if not wanted:
             return
@@ -419,9 +419,9 @@ class AliasTable:
                 view = found.view
                 if not view.state.mp:
                     continue
-                names = alias_table.listed(session_state.meta(view, view.state))
+                names = alias_table.aliases_in(session_state.meta(view, view.state))
                 # Without those that a fork has from what it grew from.
                 headers = (record for record in view.back(view.n) if record.t == "open" and record.base is not None)
                 header = next(headers, None) if names else None
-                inherited = alias_table.listed(session_state.meta(view, header.st)) if header is not None else []
+                inherited = alias_table.aliases_in(session_state.meta(view, header.st)) if header is not None else []
                 self.give(found.key, {"aliases": [name for name in names if name not in inherited]})

@@ -137,7 +137,7 @@ class _Report(NamedTuple):
     is_exact: bool
 
     def apply(self, calibration: Calibration) -> Calibration:
-        learn = calibration.corrected if self.is_exact else calibration.learned
+        learn = calibration.correct if self.is_exact else calibration.learn
         return learn(self.sizes, self.tokens)
 
 

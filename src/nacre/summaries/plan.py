@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from nacre.history.message_text import text_of
-from nacre.history.pairing import SAID_AS, shown
+from nacre.history.pairing import SAID_AS, as_shown
 from nacre.history.tokens import count
 from nacre.history.tokens import estimate as by_length
 from nacre.history.window import Estimate
@@ -219,5 +219,5 @@ def _newest_within(messages: Sequence[Message], places: Sequence[int], tokens: i
 
 def _cost(messages: Iterable[Message], estimate: Estimate) -> int:
     """The tokens of messages as they are sent."""
-    seen = (message if message.role == "tool" else shown(message) for message in messages)
+    seen = (message if message.role == "tool" else as_shown(message) for message in messages)
     return sum(estimate(message) for message in seen if message is not None)

@@ -22,7 +22,7 @@ from nacre.agent.model_request import TERMS, Material, Terms, fit, terms_of, wit
 from nacre.agent.ports import Context, Emit, Entry, Event, Notice, Provider, Reply, Spec, Text, Turn, Usage
 from nacre.errors import Conflict, InvalidAnswer
 from nacre.history.message_text import text_of
-from nacre.history.pairing import paired
+from nacre.history.pairing import pair
 from nacre.history.replies import find_reply, is_final
 from nacre.history.window import Window, window
 from nacre.messages import Message, Snapshot
@@ -103,7 +103,7 @@ def work(app: App, turns: Turns, asked: ParsedRequest) -> Callable[[Emit], Await
         if not asked.key:
             # The model alone, with the client's tools, which the client runs.
             _check_results(asked.messages, asked.messages)
-            reply = await _ask(app.agent_for("").provider(), asked, paired(asked.messages), emit)
+            reply = await _ask(app.agent_for("").provider(), asked, pair(asked.messages), emit)
             return Answer(message=reply.message, usage=reply.usage or Usage())
         async with turns.alone(asked.key):
             now, known = await to_thread.run_sync(look_up)
