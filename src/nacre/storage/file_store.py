@@ -308,12 +308,9 @@ class FileStore:
         for source in sources:
             folder, _, name = f"{self._root}/{source.get('file', '')}".rpartition("/")
             with suppress(OSError):
-                for file in self._system.listdir(folder):
-                    if file.startswith(f"{name}.migrated"):
-                        with opened(self._system, f"{folder}/{file}") as fd:
-                            content = Lines(self._system, fd, 1 << 62).read(0, 1 << 62)
-                        if sha256(content).hexdigest() == source.get("sha256"):
-                            found.append(f"{folder}/{file}")
+                files = [file for file in self._system.listdir(folder) if file.startswith(f"{name}.migrated")]
+                paths = [f"{folder}/{file}" for file in files]
+                found += [path for path in paths if _digest(self._system, path) == source.get("sha256")]
         return found
 
     def source_of(self, key: str) -> Sequence[dict[str, Any]]:
@@ -700,12 +697,12 @@ class FileStore:
                     wrong.append(strange if not end and is_strange(self._system, place.log) else torn)
         except (OSError, StoreError) as error:
             wrong.append(Finding(key=key, kind="unreadable", where=place.log, detail=str(error)))
-        if wrong and view is not None and self._is_over(place, view):
-            # Nothing is wrong with a generation that is neither active nor archived any more.
-            elsewhere = place._replace(archived="" if place.archived else view.uid)
-            if self._is_over(elsewhere, view):
-                return ()
-        return wrong
+        # Nothing is wrong with a generation that is neither active nor archived any more.
+        return () if wrong and view is not None and self._is_erased(place, view) else wrong
+
+    def _is_erased(self, place: SessionPaths, view: LogView) -> bool:
+        elsewhere = place._replace(archived="" if place.archived else view.uid)
+        return self._is_over(place, view) and self._is_over(elsewhere, view)
 
     # ---- moving and erasing
 
@@ -739,6 +736,11 @@ class FileStore:
 
 def _describe(finding: Finding) -> str:
     return f"{finding.where}: {finding.detail}"
+
+
+def _digest(system: System, path: str) -> str:
+    with opened(system, path) as fd:
+        return sha256(Lines(system, fd, 1 << 62).read(0, 1 << 62)).hexdigest()
 
 
 def _prepare(system: System, root: str) -> None:

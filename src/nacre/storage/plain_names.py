@@ -60,20 +60,7 @@ def rename_plain(system: System, *places: SessionPaths, wait: bool = True) -> No
             locked.append(opened.fd)
             if not system.flock(opened.fd, wait=wait):
                 raise SessionBusy(f"session {place.key!r} is being written by another process")
-            if not _names(system, place.plain, opened.stat):
-                continue
-            # Give it its name of today, unless a rename that was cut short has done so, or another log has it.
-            has_name = True
-            try:
-                system.link(place.plain, place.log)
-            except FileExistsError:
-                has_name = _names(system, place.log, opened.stat)
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-                # A file system without links; that the name is free was looked at first.
-                system.rename(place.plain, place.log)
-            if has_name:
+            if _names(system, place.plain, opened.stat) and _link(system, place, opened.stat):
                 linked.append(place)
         if linked:
             settle_names(system, linked[0].folder)
@@ -164,6 +151,20 @@ def _open_plain(system: System, place: SessionPaths) -> _Plain | None:
         return _Plain(fd, found, tail.header.uid)
     system.close(fd)
     return None
+
+
+def _link(system: System, place: SessionPaths, log: os.stat_result) -> bool:
+    """Give a log its name of today, unless a rename that was cut short has done so; False if another log has it."""
+    try:
+        system.link(place.plain, place.log)
+    except FileExistsError:
+        return _names(system, place.log, log)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # A file system without links; that the name is free was looked at first.
+        system.rename(place.plain, place.log)
+    return True
 
 
 def _names(system: System, path: str, log: os.stat_result) -> bool:

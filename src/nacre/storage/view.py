@@ -318,12 +318,16 @@ def refuse_forks(system: System, place: SessionPaths, lines: Lines) -> None:
     """Raise LogDamaged for a log without a header that may be a fork's: what it shares would be lost with it."""
     forks = frozenset(uids_in(system, f"{place.root}/base", place.name))
     may_be = place.archived in forks if place.archived else bool(forks - put_away(system, place))
-    if not may_be or lines.read(0, len(_NO_FORK)) == _NO_FORK:
-        return
-    # The numbers of a fork go on with those that it shares.
-    first = next((piece.record for piece in lines.forward() if piece.record is not None), None)
-    if first is None or first.n > _SECOND:
+    if may_be and not _begins_at_one(lines):
         raise LogDamaged(
             f"the log of session {place.key or place.name!r} has lost its header, which names what it shares with "
             f"another session; it was not changed: {place.log}"
         )
+
+
+def _begins_at_one(lines: Lines) -> bool:
+    """Tell whether the beginning of a log is not a fork's: the numbers of that go on with those that it shares."""
+    if lines.read(0, len(_NO_FORK)) == _NO_FORK:
+        return True
+    first = next((piece.record for piece in lines.forward() if piece.record is not None), None)
+    return first is not None and first.n <= _SECOND
