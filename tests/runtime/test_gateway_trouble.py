@@ -510,3 +510,44 @@ def test_words_that_join_a_turn_are_answered_where_nobody_else_there_is(root: Pa
     with nacre.open(root) as sessions:
         reply = sessions.get_history(key_of(first))[-1]
     assert reply.extra == {"answers": [id_of(one) for one in ((first, second) if is_ours else (second,))]}
+
+
+def test_words_that_join_a_turn_of_the_web_are_answered_though_a_command_waits_for_its_end(root: Path) -> None:
+    async def run(sessions: Sessions) -> list[Any]:
+        model, line, answered = Stepping(), Line([], enough=2), anyio.Event()
+
+        async def wait(_: str, __: Room) -> str:
+            await answered.wait()
+            return "waited"
+
+        async def send(to: InboundMessage, text: str, *, id: str) -> None:
+            await Line.send(line, to, text, id=id)
+            answered.set()
+
+        line.send = send  # type: ignore[method-assign]
+
+        async with Kernel(sessions, lambda _: agent(model)) as kernel:
+            made = Gateway(
+                [line],
+                inbox=Inbox(sessions),
+                room=lambda _: Room(sessions, kernel),
+                access=lambda _: Access(),
+                commands={"/wait": wait},
+                backoff=AT_ONCE,
+            )
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(made.run)
+                tasks.start_soon(kernel.deliver, UserMessage(key=key_of(words("too")), content="begin"))
+                await model.asked.wait()
+                await made.accept(words("too"))
+                await made.accept(words("/wait"))
+                await anyio.wait_all_tasks_blocked()
+                model.go_on.set()
+                with anyio.fail_after(20):
+                    await line.done.wait()
+                await anyio.wait_all_tasks_blocked()
+                tasks.cancel_scope.cancel()
+        return line.sent
+
+    with nacre.open(root) as sessions:
+        assert anyio.run(run, sessions) == [("ann", "to all"), ("ann", "waited")]

@@ -219,7 +219,7 @@ class Actor:
         self._turn: anyio.CancelScope | None = None
         self._unsaved_text: list[str] = []
         self._unstarted: list[ToolCall] = []
-        self._answers: list[str] = []
+        self.answers: list[str] = []
         self._notices: set[str] = set()
 
     @property
@@ -279,7 +279,7 @@ class Actor:
         if (earlier := await self._commit_message(request.message, system)) is not None:
             return earlier
         self._unsaved_text, self._unstarted = [], []
-        self._answers = self._ids_to_answer(request.message)
+        self.answers = self._ids_to_answer(request.message)
         with anyio.CancelScope() as turn:
             self._turn = turn
             try:
@@ -399,9 +399,9 @@ class Actor:
 
     def _with_answers(self, message: Message) -> Message:
         """The message; if it is the reply of the turn, with the ids of the messages that it answers."""
-        if not (self._answers and replies.is_final(message)):
+        if not (self.answers and replies.is_final(message)):
             return message
-        return replace(message, extra={**message.extra, replies.ANSWERS: [*self._answers]})
+        return replace(message, extra={**message.extra, replies.ANSWERS: [*self.answers]})
 
     async def _take_waiting(self) -> None:
         """Commit messages that came during the turn, so that the model sees them at its next step."""
@@ -409,8 +409,8 @@ class Actor:
             message, answer, refusal = self._mailbox[0].message, None, None
             try:
                 answer = await self._commit_message(message, str(self._session.now.meta.get("system", "")))
-                if answer is None and message is not None and message.id and message.id not in self._answers:
-                    self._answers.append(message.id)
+                if answer is None and message is not None and message.id and message.id not in self.answers:
+                    self.answers.append(message.id)
             except replies.Taken as error:
                 refusal = error
             # Only now: what cannot be stored ends this turn, and is the next one's.

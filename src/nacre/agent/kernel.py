@@ -76,6 +76,11 @@ class Kernel:
         actor = self._actors.get(key)
         return actor is not None and actor.is_at_work
 
+    def ids_answered(self, key: str) -> list[str]:
+        """The ids of the messages that the turn in a session answers so far, in their order; empty if none runs."""
+        actor = self._actors.get(key)
+        return actor.answers if actor is not None else []
+
     def __len__(self) -> int:
         return len(self._actors)
 

@@ -211,7 +211,7 @@ class Gateway:
             while not self._over.is_set() and (found := self._queue.take()) is not None:
                 key, arrived = found
                 try:
-                    answer = await self._answer(key, arrived, is_queued=True)
+                    answer = await self._answer(key, arrived)
                 finally:
                     self._queue.release(key)
                 self._start(self._delivery.tell, arrived, answer)
@@ -229,7 +229,7 @@ class Gateway:
     def _command(self, arrived: InboundMessage) -> Command | None:
         return self._commands.get(_first_word(arrived))
 
-    async def _answer(self, key: str, arrived: InboundMessage, *, is_queued: bool = False) -> str:
+    async def _answer(self, key: str, arrived: InboundMessage) -> str:
         """The answer to a message; empty if it goes to another message of the same turn, or to nobody."""
         room, command = self._room(arrived.channel), self._command(arrived)
         try:
@@ -242,8 +242,8 @@ class Gateway:
                 return text
             inbound = UserMessage(key=key, content=arrived.text, id=id_of(arrived), sender=arrived.sender)
             with self._typing.show(self._tasks, arrived):
-                reply = await self._deliver(room.kernel, inbound, is_queued=is_queued)
-            if reply is not None and not self._is_shared(room.sessions, inbound, reply):
+                reply = await self._deliver(room, inbound)
+            if reply is not None:
                 text = text_of(reply)
                 return text if text.strip() else NOTHING
             text = ""
@@ -269,27 +269,32 @@ class Gateway:
         self._inbox.expect_no_reply(arrived)
         return text
 
-    async def _deliver(self, kernel: Kernel, inbound: UserMessage, *, is_queued: bool) -> Message | None:
-        """The reply to a message; None if it joined the turn of a message from the queue, which gets the reply.
+    async def _deliver(self, room: Room, inbound: UserMessage) -> Message | None:
+        """The reply to a message; None if another message that it answers too gets it.
 
-        While another process is at a turn of their session it waits. Where it joined a turn that began elsewhere,
-        such as on the web, it is delivered again until that turn has its reply.
+        While another process is at a turn of its session it waits. Where it joined a turn that began elsewhere, such
+        as on the web, it is delivered again until that turn has its reply.
         """
+        key, id, kernel = inbound.key, inbound.id, room.kernel
         while True:
             reply = await retry(partial(kernel.deliver, inbound), SessionBusy, backoff=self._backoff)
-            if reply is not None or (not is_queued and self._queue.is_taken(inbound.key)):
+            ids = kernel.ids_answered(key) if reply is None else ids_answered(reply)
+            if id in ids:
+                others = ids[: ids.index(id)]
+            elif reply is None:
+                others = []  # the turn is over by now: its reply says so
+            elif ids:
+                # A message that it does not name had an error; the model saw it with those that the reply names.
+                others = ids
+            else:
+                # An older log does not say so; what came since the reply before had the same one.
+                messages = room.sessions.get_history(key, last=_RECENT)
+                others = ids_waiting(messages[: place_of_id(messages, id) or 0])
+            # Of the messages that it answers, the first one of ours gets it.
+            if self._inbox.knows(others):
+                return None
+            if reply is not None:
                 return reply
-
-    def _is_shared(self, sessions: Sessions, inbound: UserMessage, reply: Message) -> bool:
-        """Tell whether a reply goes to another message: the first one of ours that it answers gets it."""
-        if ids := ids_answered(reply):
-            # A message that it does not name had an error; the model saw it with those that the reply names.
-            others = ids[: ids.index(inbound.id)] if inbound.id in ids else ids
-        else:
-            # An older log does not say so; what came since the reply before had the same one.
-            messages = sessions.get_history(inbound.key, last=_RECENT)
-            others = ids_waiting(messages[: place_of_id(messages, inbound.id) or 0])
-        return self._inbox.knows(others)
 
 
 def _first_word(arrived: InboundMessage) -> str:

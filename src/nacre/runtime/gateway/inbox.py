@@ -175,7 +175,6 @@ class Inbox:
         for one in [*islice(names, max(0, len(names) - 2 * self._max_records))]:
             del names[one]
             self._without_reply.discard(one)
-            self._without_reply.discard(one)
 
     async def _rotate(self) -> bool:
         """Write everything that is open to the younger log again, and start the older one again as the younger.

@@ -44,10 +44,6 @@ class Queue:
         self._taken.add(key)
         return key, arrived
 
-    def is_taken(self, key: str) -> bool:
-        """Tell whether a message of a session was taken and its session not released yet."""
-        return key in self._taken
-
     def release(self, key: str) -> None:
         """Release a session: its next message goes after those of other sessions."""
         self._taken.discard(key)
