@@ -105,7 +105,7 @@ addEventListener("keydown", event => {
   const near = y => { const at = document.elementFromPoint(innerWidth / 2, y); return at && at.closest("article"); };
   const inView = one => { const box = one.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight; };
   const here = marked && inView(marked) ? marked : near(24) || near(72);
-  const beside = (one, on) => {
+  const sibling = (one, on) => {
     const next = on ? one.nextElementSibling : one.previousElementSibling;
     if (next) return next;
     const section = on ? one.parentElement.nextElementSibling : one.parentElement.previousElementSibling;
@@ -113,7 +113,7 @@ addEventListener("keydown", event => {
   };
   const step = (from, on, kind) => {
     let one = from;
-    do one = one && beside(one, on); while (one && !one.matches(kind));
+    do one = one && sibling(one, on); while (one && !one.matches(kind));
     return one;
   };
   const go = one => {

@@ -1,4 +1,4 @@
-"""Titles for sessions: their first words, then what the model makes of the first turn."""
+"""Titles for sessions: their first words, then a title by the model after the first turn."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Pending(Future[int]):
     """The number that a transaction will have; a future that can be awaited too.
 
     It does without the condition that a future is made with. A signal may strike a thread that has just taken it and
-    leave it taken: the thread that resolves the future would wait for it for ever, and everyone after it. A thread
+    leave it taken: the thread that resolves the future would wait for it forever, and everyone after it. A thread
     waits at a lock of its own instead, which also costs less. Those who await it in one event loop are woken together,
     once per batch: waking them one by one costs more than the commit.
 
@@ -337,7 +337,7 @@ class Committer:
             commit.error = error
 
     def refuse_nested(self) -> None:
-        """Raise Refused if this thread is in the middle of work on the log: it would wait for itself for ever."""
+        """Raise Refused if this thread is in the middle of work on the log: it would wait for itself forever."""
         if self._owner.is_me():
             raise Nested("nothing was done: this thread is already writing the same session")
 

@@ -271,7 +271,7 @@ _NAME = re.compile(r"([^.]+)\.([0-9a-f]{32})\.jsonl\Z")
 _MAX_TEXT = 400
 _REASONS = {
     TORN: "the end of a write that a crash cut short; it was never acknowledged",
-    UNSURE: "damaged at the end of the log: torn by a crash or rotten, which cannot be told",
+    UNSURE: "damaged at the end of the log: torn by a crash or rotten, which cannot be known",
     ROTTEN: "damaged in the middle of the log",
     MISSING: "{detail}, and not a byte of what is missing is left",
     IN_PLACE: "damage that cannot be repaired: {detail}",

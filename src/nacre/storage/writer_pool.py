@@ -132,7 +132,7 @@ class Writers:
     def of(self, key: str) -> SessionQueue:
         """The queue of a session; raises Refused to a signal handler whose own thread holds the lock.
 
-        What it wants to write would be left to threads that wait for the lock: it would wait for ever.
+        What it wants to write would be left to threads that wait for the lock: it would wait forever.
         """
         if self._owner.near and self._owner.is_me():
             raise Nested("nothing was done: this thread is in the middle of another write")
@@ -154,7 +154,7 @@ class Writers:
         return session.queue.alone(work_and_note)
 
     def together(self, keys: Sequence[str], work: Callable[[Sequence[SessionQueue]], T]) -> T:
-        """Do something with several sessions; turns are taken in one order, so that nobody waits for ever."""
+        """Do something with several sessions; turns are taken in one order, so that nobody waits forever."""
         sessions = [self.of(key) for key in keys]
 
         def take(rest: Sequence[str]) -> T:

@@ -137,7 +137,7 @@ def drawing(entries: Sequence[Entry], *, limit: int, base: str = "") -> str:
     """
     uses = _uses(entries)
     if len(uses) > _MAX_BARS:
-        # As many as can be told apart: of neighbours, the largest.
+        # As many as can be distinguished: of neighbours, the largest.
         size = -(-len(uses) // _MAX_BARS)
         groups = [uses[at : at + size] for at in range(0, len(uses), size)]
         uses = [max(group, key=lambda use: use.given + use.made) for group in groups]

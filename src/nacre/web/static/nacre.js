@@ -17,7 +17,7 @@ const why = async answer => (await answer.json().catch(() => ({}))).detail || `t
 const at = (address, query) => `${address}${address.includes("?") ? "&" : "?"}${query}`;
 const parsed = text => { const holder = document.createElement("template"); holder.innerHTML = text; return holder.content; };
 
-// ---- logging in: the token may stand behind the address, where no server sees it
+// ---- logging in: the token may stand after the address, where no server sees it
 
 const login = async token => {
   const answer = await fetch($("#login").action, {
@@ -58,7 +58,7 @@ const acts = {
 all("[data-act]").forEach(button => { button.hidden = false; });
 addEventListener("click", ({target}) => acts[target.closest?.("[data-act]")?.dataset.act]?.());
 
-// ---- times as the reader's own clock and calendar have them; in full for whoever points at them
+// ---- times as the reader's own clock and calendar have them; in full for those who point at them
 
 const hour = new Intl.DateTimeFormat(undefined, {hour: "2-digit", minute: "2-digit"});
 const day = new Intl.DateTimeFormat(undefined, {day: "numeric", month: "short"});
@@ -253,7 +253,7 @@ class Scroller {
     section.remove();
   }
 
-  // What was in view may no longer be when it comes: whoever follows new messages is not taken back.
+  // What was in view may no longer be when it comes: a reader who follows new messages is not taken back.
   async jump(chunk, isWanted = () => true) {
     const section = await this.get(chunk);
     if (!section || !isWanted()) return;
@@ -295,7 +295,7 @@ class Scroller {
       if (rest.length > 1) this.sections.forEach(one => this.drop(one));
       this.after.before(...rest);
     }
-    // More may have come meanwhile: whoever follows is taken there too.
+    // More may have come meanwhile: a reader who follows is taken there too.
     this.isBehind = follows && this.to < this.last;
     if (this.isBehind) isStale = true;
     $("main > .welcome, main > .none")?.remove();
@@ -477,9 +477,9 @@ const copyText = async one => {
   const text = parts.map(part => part?.text ?? part).filter(part => typeof part === "string").join("\n");
   await put(text || one.innerText, "message copied");
 };
-const beside = way => location.assign(at(main.dataset.beside, `step=${way}&${sessionStorage.getItem(`list ${base}`) || ""}`));
+const stepTo = way => location.assign(at(main.dataset.beside, `step=${way}&${sessionStorage.getItem(`list ${base}`) || ""}`));
 const steps = () => all("[data-step]", main).forEach(one => {
-  if (one.tagName === "A") one.addEventListener("click", event => { event.preventDefault(); beside(one.dataset.step); });
+  if (one.tagName === "A") one.addEventListener("click", event => { event.preventDefault(); stepTo(one.dataset.step); });
 });
 const otherBranch = way => all(`.branches a[data-way=${way}]`, main).at(-1)?.click();
 
@@ -575,8 +575,8 @@ const keys = {
   l: () => location.assign(`${base}/`),
   N: () => location.assign(`${base}/new`),
   T: () => acts.theme(),
-  "[": () => main && beside("newer"),
-  "]": () => main && beside("older"),
+  "[": () => main && stepTo("newer"),
+  "]": () => main && stepTo("older"),
   "/": () => search(),
   "?": () => acts.help(),
 };
@@ -612,7 +612,7 @@ let source = null;
 let isStale = false, isChanged = false, isAway = false, isOver = false;
 let refreshing = null;
 
-// Bring the page up to date; whoever asks while that is done waits for one more round.
+// Bring the page up to date; a caller while that is done waits for one more round.
 const refresh = () => {
   isStale = true;
   refreshing ||= (async () => {
@@ -1121,7 +1121,7 @@ if (main) {
     form.content.addEventListener("input", keepDraft);
     $("#stop").addEventListener("click", stop);
     all("[data-choice]").forEach(choice);
-    // Whoever reads the end still sees it when the field grows.
+    // A reader at the end still sees it when the field grows.
     new ResizeObserver(() => { if (scroller.isFollowing && scroller.isAtEnd) scroller.toEnd(); }).observe(form);
     attachments();
   }
