@@ -32,16 +32,11 @@ _EMPTY = "[empty message]"
 _THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
 
 
-class Settled(Struct, frozen=True, kw_only=True):
-    """A projection, how many calls in it were never answered, and how many results had no call."""
-
-    messages: list[Message]
-    interrupted: int
-    orphans: int
-
-
 class Piece(Struct, frozen=True, kw_only=True):
-    """The projection of a piece of a log; the calls of the results that seek one may stand before it."""
+    """The projection of a piece of a log, how many calls in it were never answered, and how many results had no call.
+
+    The calls of the results that seek one may stand before it.
+    """
 
     messages: list[Message]
     interrupted: int = 0
@@ -59,11 +54,11 @@ def pair(messages: Sequence[Message]) -> list[Message]:
     return settle(messages).messages
 
 
-def settle(messages: Iterable[Message]) -> Settled:
+def settle(messages: Iterable[Message]) -> Piece:
     """The same, with what had to be settled."""
     piece = attach_results(messages)
     orphans = piece.orphans + len(piece.seeking)
-    return Settled(messages=distinct(piece.messages), interrupted=piece.interrupted, orphans=orphans)
+    return replace(piece, messages=distinct(piece.messages), orphans=orphans, seeking=[])
 
 
 def attach_results(messages: Iterable[Message]) -> Piece:

@@ -82,16 +82,33 @@ def apply(operation: Operation, stamp: RecordStamp, state: State, view: Records)
         case Delete():
             return _record(stamp, "del", st)
         case Restore(record, source):
-            return _restore(record, source, stamp, state, st)
+            # A record from quarantine at its new place; its time is the old one.
+            p = state.hd if record.t == "msg" else None
+            place = {"n": stamp.n, "b": stamp.b, "tx": stamp.tx, "r": stamp.r, "id": stamp.id, "p": p}
+            return replace(record, **place, restored_from=source, st=st, br=None)
         case _:
             assert_never(operation)
 
 
 def replay(record: Record, state: State, view: Records) -> tuple[int | None, State]:
     """Return the link and state of a written record when it follows another state than it did."""
-    operation = _operation(record)
-    if operation is None or (record.restored_from is not None and record.t != "msg"):
-        return record.p, state
+    operation: Operation
+    match record.t:
+        case "msg":
+            operation = AppendMessage(raw=Raw())
+        case _ if record.restored_from is not None:
+            return record.p, state
+        case "sum":
+            operation = Summarise(record.text or "", record.upto)
+        case "trunc":
+            operation = Truncate(record.keep or 0)
+        case "head":
+            operation = Pop() if record.pop else Rewind(record.to or 0, record.sum)
+        case "meta":
+            operation = SetMeta({})
+        case _:
+            # Other kinds leave the state as it is.
+            return record.p, state
     try:
         st = _after(operation, record.n, state, view) or state
     except Conflict:
@@ -121,7 +138,7 @@ def chain(view: Records, state: State) -> Iterator[Record]:
         # 1. It went past the wanted message, which is not in the log. It may have been moved out: a fork can go back to
         #    what had been moved out of the log that it shares.
         if record.n < want:
-            for moved in islice(_moved_out_messages(view, want, record.n), ordinal - floor):
+            while want > record.n and ordinal > floor and (moved := view.find(want)) is not None:
                 yield moved
                 want, ordinal = moved.p or 0, moved.st.i - 1
         # 2. This one is not on the chain, or not a message. If the link leads far away, search by number.
@@ -141,13 +158,6 @@ def chain(view: Records, state: State) -> Iterator[Record]:
         if ordinal > floor:
             yield record
         want, ordinal = record.p or 0, record.st.i - 1
-
-
-def _moved_out_messages(view: Records, n: int, at_hand: int) -> Iterator[Record]:
-    """The messages from `n` back along their branch that were moved out, as far as the record that is in the log."""
-    while n > at_hand and (record := view.find(n)) is not None:
-        yield record
-        n = record.p or 0
 
 
 def newest(view: Records, count: int | None = None) -> Iterator[Record]:
@@ -240,7 +250,12 @@ def _after(operation: Operation, n: int, state: State, view: Records) -> State |
         case AppendMessage():
             return _after_saying(n, state)
         case Summarise(_, upto):
-            covered = i - live if upto is None else _ordinal(upto, state, view)
+            covered = i - live
+            if upto is not None:
+                record = view.find(upto)
+                if record is None or record.t != "msg" or record.st.i <= covered or not _is_on(upto, state, view):
+                    raise Conflict(f"record {upto} is not a live message")
+                covered = record.st.i
             return State(hd, i, i - covered, n, mp, n, br)
         case Truncate(count):
             return State(hd, i, max(count, 0), sp, mp, n, br) if max(count, 0) < live else None
@@ -272,14 +287,6 @@ def _rewind(to: int, n: int, state: State, view: Records, *, keeps_summary: bool
         raise Conflict(f"record {to} is inside the group {record.tx[0]} to {record.tx[0] + record.tx[1] - 1}")
     st = record.st
     return State(st.hd, st.i, st.live, st.sp, state.mp, n, n)
-
-
-def _ordinal(upto: int, state: State, view: Records) -> int:
-    """The ordinal of a live message."""
-    record = view.find(upto)
-    if record is None or record.t != "msg" or record.st.i <= state.i - state.live or not _is_on(upto, state, view):
-        raise Conflict(f"record {upto} is not a live message")
-    return record.st.i
 
 
 def _is_on(n: int, state: State, view: Records) -> bool:
@@ -319,49 +326,7 @@ def _latest(view: Records, n: int, kind: str, before: Callable[[State], int]) ->
     return None
 
 
-def _restore(record: Record, source: tuple[str, int, str], stamp: RecordStamp, before: State, st: State) -> Record:
-    """A record from quarantine at its new place; its time is the old one."""
-    return replace(
-        record,
-        n=stamp.n,
-        b=stamp.b,
-        tx=stamp.tx,
-        r=stamp.r,
-        id=stamp.id,
-        p=before.hd if record.t == "msg" else None,
-        restored_from=source,
-        st=st,
-        br=None,
-    )
-
-
-def _operation(record: Record) -> Operation | None:
-    """The operation that a record came from; None for kinds that leave the state as it is."""
-    match record.t:
-        case "msg":
-            return AppendMessage(raw=Raw())
-        case "sum":
-            return Summarise(record.text or "", record.upto)
-        case "trunc":
-            return Truncate(record.keep or 0)
-        case "head":
-            return Pop() if record.pop else Rewind(record.to or 0, record.sum)
-        case "meta":
-            return SetMeta({})
-        case _:
-            return None
-
-
 def _record(stamp: RecordStamp, kind: str, st: State, **payload: Any) -> Record:
     return Record(
-        v=FORMAT,
-        n=stamp.n,
-        b=stamp.b,
-        tx=stamp.tx,
-        r=stamp.r,
-        t=kind,
-        ts=stamp.ts,
-        id=stamp.id,
-        st=st,
-        **payload,
+        v=FORMAT, n=stamp.n, b=stamp.b, tx=stamp.tx, r=stamp.r, t=kind, ts=stamp.ts, id=stamp.id, st=st, **payload
     )

@@ -224,13 +224,10 @@ class Calibration(Struct, frozen=True, kw_only=True):
     def correct(self, found: ByScript, tokens: int) -> Calibration:
         """The calibration by which a request is exactly so many tokens: a server that refused it has counted them."""
         factor = tokens / max(self._expected(found), 1)
-        changed = {script: self._ratio(script) for script in found}
-        return Calibration(
-            ratios={
-                **self.ratios,
-                **{name: Ratio(value=_clamp(old.value * factor), doubt=old.doubt) for name, old in changed.items()},
-            }
-        )
+        ratios = dict(self.ratios)
+        for script, old in ((script, self._ratio(script)) for script in found):
+            ratios[script] = Ratio(value=_clamp(old.value * factor), doubt=old.doubt)
+        return Calibration(ratios=ratios)
 
     def _expected(self, found: ByScript) -> float:
         return sum(size * self._ratio(script).value for script, size in found.items())
@@ -261,18 +258,19 @@ def _clamp(ratio: float) -> float:
 # ---- a text
 
 
-@lru_cache(maxsize=512)
-def _remembered_sizes(text: str) -> ByScript:
-    return _sizes(text)
-
-
 def _sizes(text: str) -> dict[str, int]:
     accents = [] if text.isascii() else _ACCENT.findall(text)
     is_accented = len(accents) * _FEW_ACCENTS > len(text)
     pieces = (_ACCENTED_PIECE if is_accented else _PIECE).findall(text)
     runs = [] if text.isascii() else [run for run in pieces if run]
     digits = sum(map(text.count, "0123456789"))
-    latin = len(pieces) - len(runs) - digits + _encoded_surplus(text)
+    latin = len(pieces) - len(runs) - digits
+    # In base64 and the like there are more tokens than pieces.
+    for word in text.split():
+        if len(word) >= _LONG_WORD:
+            for run in _ENCODED.findall(word):
+                if not run.islower() and not run.isupper() and not run.isalpha():
+                    latin += max(round(_PER_ENCODED * len(run)) - len(_PIECE.findall(run)), 0)
     found = {"digits": digits, "accented" if is_accented else "latin": latin}
     for name, first, last in _RARE_ACCENTS:
         found[name] = round(_PER_RARE_ACCENT * sum(first <= accent <= last for accent in accents))
@@ -284,15 +282,7 @@ def _sizes(text: str) -> dict[str, int]:
     return {script: size for script, size in found.items() if size}
 
 
-def _encoded_surplus(text: str) -> int:
-    """By how much there are more tokens than pieces in base64 and the like."""
-    more = 0
-    for word in text.split():
-        if len(word) >= _LONG_WORD:
-            for run in _ENCODED.findall(word):
-                if not run.islower() and not run.isupper() and not run.isalpha():
-                    more += max(round(_PER_ENCODED * len(run)) - len(_PIECE.findall(run)), 0)
-    return more
+_remembered_sizes = lru_cache(maxsize=512)(_sizes)
 
 
 @lru_cache(maxsize=4096)
@@ -317,7 +307,10 @@ def _message(message: Message) -> tuple[int, list[str]]:
         texts += [call.id, call.name, _text(call.arguments)]
     parts = message.content if isinstance(message.content, list) else [message.content or ""]
     images = [part for part in parts if isinstance(part, dict) and part.get("type") == "image_url"]
-    texts += [_part(part) for part in parts if part not in images]
+    for part in parts:
+        if part not in images:
+            text = part.get("text") if isinstance(part, dict) else None
+            texts.append(text if isinstance(text, str) else _text(part))
     fixed = PER_MESSAGE + PER_CALL * len(message.tool_calls) + PER_MEDIUM * (len(message.media) + len(images))
     return fixed, texts
 
@@ -336,12 +329,6 @@ def _context(context: Shown) -> tuple[int, list[str]]:
         fixed += PER_TOOL
         texts += _tool(tool)
     return fixed, texts
-
-
-def _part(part: Any) -> str:
-    if isinstance(part, dict) and isinstance(part.get("text"), str):
-        part = part["text"]
-    return _text(part)
 
 
 def _text(value: Any) -> str:

@@ -86,19 +86,35 @@ class Transcript(Struct, frozen=True, kw_only=True):
 
 def open_at(view: View, wanted: Wanted) -> Transcript:
     """The part of a session around what is wanted."""
-    if wanted.at:
-        wanted = _toward(view, wanted.at, wanted)
     state, tip = _state(view, wanted)
+    # 1. The message that was asked for may be on this branch, or only on another.
+    if wanted.at and (record := view.find(wanted.at)) is not None:
+        head = record.st.hd
+        if place := branches.place_of(view, state, head):
+            is_all = wanted.is_all or place <= state.i - state.live
+            wanted = replace(wanted, at=head, place=place, is_all=is_all)
+        else:
+            ends = (one.end.hd for one in branches.segments(view) if one.since < head <= one.end.hd)
+            wanted = replace(wanted, at=head, place=record.st.i, tip=next(ends, head), is_all=True)
+            state, tip = _state(view, wanted)
+    # 2. The chunks around it.
     centre = wanted.place or state.i
     middle = max(min(centre, state.i) - 1, 0) // CHUNK
     numbers = range(middle - _AROUND, middle + _AROUND + 1)
     shown = _transcript(view, state, tip=tip, wanted=wanted, numbers=numbers)
     placed = {place: one.n for chunk in shown.chunks for place, one in zip(chunk.places, chunk.stored, strict=True)}
+    # 3. What it has cost lately.
+    recent = takewhile(lambda record: record.n > view.n - _FOR_PLOT, view.back(view.n))
+    uses = [
+        Entry(generation=view.uid, n=record.n, ts=time_of(record), kind=record.t, data=record.data)
+        for record in recent
+        if record.t in {"use", "sum"}
+    ]
     return replace(
         shown,
         anchor=wanted.at or placed.get(wanted.place, 0),
         place=wanted.place,
-        uses=_recent_uses(view),
+        uses=uses[::-1],
         failure="" if tip else _failure(view),
         losses=view.losses,
     )
@@ -130,18 +146,6 @@ def _failure(view: View) -> str:
             case {"after": n, "reason": str(reason)} if n == view.state.hd:
                 return reason
     return ""
-
-
-def _toward(view: View, n: int, wanted: Wanted) -> Wanted:
-    record = view.find(n)
-    if record is None:
-        return wanted
-    head, state = record.st.hd, _state(view, wanted)[0]
-    place = branches.place_of(view, state, head)
-    if place:
-        return replace(wanted, at=head, place=place, is_all=wanted.is_all or place <= state.i - state.live)
-    ends = (one.end.hd for one in branches.segments(view) if one.since < head <= one.end.hd)
-    return replace(wanted, at=head, place=record.st.i, tip=next(ends, head), is_all=True)
 
 
 def _state(view: View, wanted: Wanted) -> tuple[State, int]:
@@ -176,21 +180,18 @@ def _transcript(view: View, state: State, *, tip: int, wanted: Wanted, numbers: 
 
 
 def _chunks(view: View, state: State, numbers: Sequence[int], *, low: int) -> list[Chunk]:
-    """Chunks next to each other, read at once."""
+    """Chunks next to each other, read at once, so cut that no result is apart from the message that called for it."""
     if not numbers:
         return []
     first, last = numbers[0] * CHUNK + 1 - _MAX_RUN, (numbers[-1] + 1) * CHUNK + _MAX_RUN
     records = branches.between(view, state, max(first, low), last)
-    return [_chunk(view, records, number, low=low) for number in numbers]
-
-
-def _chunk(view: View, records: Sequence[Record], number: int, *, low: int) -> Chunk:
-    """A chunk's messages, so cut that no result is apart from the message that called for it."""
-    first, last = max(number * CHUNK + 1, low), (number + 1) * CHUNK
-    start, end = _bound(records, first), _bound(records, last + 1)
-    found = [record for record in records if start <= record.st.i < end]
-    places = [record.st.i for record in found]
-    return Chunk(number=number, places=places, stored=[_stored(view, record) for record in found])
+    chunks: list[Chunk] = []
+    for number in numbers:
+        start, end = _bound(records, max(number * CHUNK + 1, low)), _bound(records, (number + 1) * CHUNK + 1)
+        found = [record for record in records if start <= record.st.i < end]
+        stored = [_stored(view, record) for record in found]
+        chunks.append(Chunk(number=number, places=[record.st.i for record in found], stored=stored))
+    return chunks
 
 
 def _bound(records: Sequence[Record], place: int) -> int:
@@ -203,17 +204,6 @@ def _bound(records: Sequence[Record], place: int) -> int:
         before -= 1
     is_whole = before in roles and (after in roles or after - place < _MAX_RUN)
     return after if is_whole and place - before < _MAX_RUN > after - place else place
-
-
-def _recent_uses(view: View) -> list[Entry]:
-    found: list[Entry] = []
-    for record in view.back(view.n):
-        if record.n <= view.n - _FOR_PLOT:
-            break
-        if record.t in {"use", "sum"}:
-            found.append(Entry(generation=view.uid, n=record.n, ts=time_of(record), kind=record.t, data=record.data))
-    found.reverse()
-    return found
 
 
 def _stored(view: View, record: Record) -> Stored:

@@ -50,8 +50,8 @@ def window(
     user's message says so; it does not count towards `limit`. While messages are appended, what is shown keeps
     its beginning for as long as it can: the beginning moves rarely, and then by up to a half.
     """
-    newest_first = reversed(messages)
-    return recent(newest_first, count=len(messages), summary=summary, tokens=tokens, limit=limit, estimate=estimate)
+    count = len(messages)
+    return recent(reversed(messages), count=count, summary=summary, tokens=tokens, limit=limit, estimate=estimate)
 
 
 def recent(  # noqa: PLR0913 - what `window` takes, and the count
@@ -64,43 +64,45 @@ def recent(  # noqa: PLR0913 - what `window` takes, and the count
     estimate: Estimate = by_length,
 ) -> Window:
     """The same for messages that come newest first, of which there are `count`; reads little more than it shows."""
-    newest_first = iter(newest_first)
-    limits = _Limits(count=count, summary=summary.strip(), tokens=tokens, limit=limit, estimate=estimate)
-    note = limits.cost(_longest_note(limits.summary, len(str(limits.count))))
-    parts: list[_Part] = []
+    newest_first, summary = iter(newest_first), summary.strip()
+    note = sum(map(estimate, _longest_note(summary, len(str(count)))))
+    # Turns as they are shown: of how many messages of the log each is made, and what it costs.
+    parts: list[tuple[Piece, int, int]] = []
     read = used = size = steps = shortened = 0
     seeking: list[Message] = []
     is_cut = False
     # 1. Whole turns, newest first, as long as they fit; the newest one is made to fit.
-    while turn := _turn(newest_first, limits, tokens=used, size=size, is_newest=not parts):
+    while turn := _turn(newest_first, estimate, *((limit - size, tokens - used) if parts else (math.inf, math.inf))):
         piece = attach_results([*turn, *seeking])
-        room = limits.tokens - used - (note if limits.needs_note(turn, read + len(turn)) else 0)
+        # There is something to say if this turn is the oldest one.
+        needs_note = read + len(turn) < count or summary or not _begins(turn[0])
+        room = tokens - used - (note if needs_note else 0)
         if not parts:
-            piece, steps, shortened = _shorten(piece, room, limits.estimate)
-        cost = limits.cost(piece.messages)
-        is_cut = bool(parts) and (cost > room or size + len(piece.messages) > limits.limit)
+            piece, steps, shortened = _shorten(piece, room, estimate)
+        cost = sum(map(estimate, piece.messages))
+        is_cut = bool(parts) and (cost > room or size + len(piece.messages) > limit)
         if is_cut:
             break
-        parts.append(_Part(piece=piece, read=len(turn), tokens=cost))
+        parts.append((piece, len(turn), cost))
         seeking, read, used = piece.seeking, read + len(turn), used + cost
         size += len(piece.messages)
         if steps or shortened:
             break
     # 2. If some are left out, leave out more, up to a round number: it stays the same while further ones come.
-    if is_cut or read < limits.count:
-        is_cut, least = True, max(limits.count - read, 1)
+    if is_cut or read < count:
+        is_cut, least = True, max(count - read, 1)
         round_number = _roundest(least, least + read // 2)
-        while len(parts) > 1 and limits.count - read < round_number:
-            gone = parts.pop()
-            read, used, seeking = read - gone.read, used - gone.tokens, parts[-1].piece.seeking
+        while len(parts) > 1 and count - read < round_number:
+            _, length, cost = parts.pop()
+            read, used, seeking = read - length, used - cost, parts[-1][0].seeking
     # 3. A note says what is missing.
-    older = max(limits.count - read, 1) + len(seeking) if is_cut else 0
-    pieces = [part.piece for part in reversed(parts)]
+    older = max(count - read, 1) + len(seeking) if is_cut else 0
+    pieces = [piece for piece, _, _ in reversed(parts)]
     messages = distinct([message for piece in pieces for message in piece.messages])
-    said = _note(limits.summary, older, begins=not messages or messages[0].role == "user")
+    said = _note(summary, older, begins=not messages or messages[0].role == "user")
     return Window(
         messages=[*said, *messages],
-        tokens=used + limits.cost(said),
+        tokens=used + sum(map(estimate, said)),
         left_out=older + steps,
         interrupted=sum(piece.interrupted for piece in pieces),
         orphans=sum(piece.orphans for piece in pieces) + (0 if is_cut else len(seeking)),
@@ -126,29 +128,6 @@ class Costs:
         return found[1]
 
 
-class _Limits(Struct, frozen=True, kw_only=True):
-    count: int
-    summary: str
-    tokens: int
-    limit: int
-    estimate: Estimate
-
-    def needs_note(self, turn: Sequence[Message], read: int) -> bool:
-        """Tell whether there is something to say when a turn is the oldest one and so many are read."""
-        return read < self.count or bool(self.summary) or not _begins(turn[0])
-
-    def cost(self, messages: Iterable[Message]) -> int:
-        return sum(map(self.estimate, messages))
-
-
-class _Part(Struct, frozen=True, kw_only=True):
-    """A turn as it is shown: of how many messages of the log it is made, and what it costs."""
-
-    piece: Piece
-    read: int
-    tokens: int
-
-
 def _roundest(low: int, high: int) -> int:
     """The number in a range that the highest power of two divides.
 
@@ -159,18 +138,15 @@ def _roundest(low: int, high: int) -> int:
     return high
 
 
-def _turn(
-    newest_first: Iterator[Message], limits: _Limits, *, tokens: int, size: int, is_newest: bool
-) -> list[Message]:
-    """The next older turn, oldest message first; only its end if that is already too much."""
-    limit, room = (math.inf, math.inf) if is_newest else (limits.limit - size, limits.tokens - tokens)
+def _turn(newest_first: Iterator[Message], estimate: Estimate, limit: float, room: float) -> list[Message]:
+    """The next older turn, oldest message first; only its end if that is more messages or tokens than there is room."""
     found: list[Message] = []
     for message in newest_first:
         found.append(message)
         seen = as_shown(message) if message.role != "tool" else None
         if seen is not None:
             limit -= 1 + len(seen.tool_calls)
-            room -= limits.estimate(seen)
+            room -= estimate(seen)
         if _begins(message) or limit < 0 or room < 0:
             break
     return found[::-1]

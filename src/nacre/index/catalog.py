@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import product
 from operator import itemgetter
 from sqlite3 import Connection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -57,12 +57,23 @@ class _Select:
         self._where = ["counts", "archived = ?", "internal = ?"]
         self._values: list[Any] = [archived, internal]
         self._from = f"log INDEXED BY log_by_{wanted.order}"
-        if wanted.prefix:
-            self._narrow_to_prefix(wanted.prefix)
+        if prefix := wanted.prefix:
+            self._add("key >= ? AND substr(key, 1, ?) = ?", prefix, len(prefix), prefix)
+            if begin := prefix.rstrip(_LAST_CHARACTER):
+                # The first text after all that begin with the prefix; surrogates are no characters.
+                code = ord(begin[-1]) + 1
+                self._add("key < ?", begin[:-1] + chr(0xE000 if code == 0xD800 else code))  # noqa: PLR2004
+            few = f"SELECT 1 FROM log INDEXED BY log_by_key WHERE {' AND '.join(self._where)} LIMIT ?"  # noqa: S608
+            count = f"SELECT count(*) FROM ({few})"  # noqa: S608
+            if connection.execute(count, (*self._values, _FEW + 1)).fetchone()[0] <= _FEW:
+                self._from = "log INDEXED BY log_by_key"
         if wanted.text:
             self._add("(instr(casefold(key), ?) OR instr(casefold(title), ?))", wanted.text, wanted.text)
         if wanted.folder is not None:
-            self._narrow_to_folder(wanted.folder.rstrip("/"))
+            self._from = "log INDEXED BY log_cwd"
+            folder = wanted.folder.rstrip("/")
+            # What comes after "/" is "0".
+            self._add("cwd != '' AND (cwd = ? OR (cwd >= ? AND cwd < ?))", folder, f"{folder}/", f"{folder}0")
         if wanted.pinned:
             self._from = "log INDEXED BY log_pinned"
             self._add("pinned")
@@ -77,7 +88,12 @@ class _Select:
     def rows(self) -> Sequence[tuple[Any, ...]]:
         """The rows after the last page, one more than are wanted."""
         if self._wanted.limit is None and self._wanted.after is None and not self._is_narrowed:
-            return self._all_rows()
+            # Going through the whole table and sorting it here takes half as long as looking up each row.
+            select = f"SELECT {_COLUMNS} FROM log NOT INDEXED WHERE {' AND '.join(self._where)}"  # noqa: S608 - our own names
+            rows = self._connection.execute(select, self._values).fetchall()
+            rows.sort(key=itemgetter(_KEY, _UID))
+            rows.sort(key=itemgetter(_PLACES[self._wanted.order]), reverse=self._wanted.order != "key")
+            return rows[::-1] if self._wanted.reverse else rows
         where, values = list(self._where), list(self._values)
         value, (down, up) = _VALUES[self._wanted.order], ("ASC", "DESC") if self._wanted.reverse else ("DESC", "ASC")
         after = self._wanted.after
@@ -95,16 +111,6 @@ class _Select:
         select = f"SELECT {_COLUMNS} FROM {self._from} WHERE {' AND '.join(where)} ORDER BY {order} LIMIT {limit}"  # noqa: S608 - our own names
         return self._connection.execute(select, values).fetchall()
 
-    def _all_rows(self) -> Sequence[tuple[Any, ...]]:
-        """Every row: to go through the whole table and to sort it here takes half as long as to look up each row."""
-        select = f"SELECT {_COLUMNS} FROM log NOT INDEXED WHERE {' AND '.join(self._where)}"  # noqa: S608 - our own names
-        rows = self._connection.execute(select, self._values).fetchall()
-        rows.sort(key=itemgetter(_KEY, _UID))
-        rows.sort(key=itemgetter(_PLACES[self._wanted.order]), reverse=self._wanted.order != "key")
-        if self._wanted.reverse:
-            rows.reverse()
-        return rows
-
     def count(self) -> int:
         """How many there are, on all pages."""
         if not self._is_narrowed:
@@ -113,34 +119,9 @@ class _Select:
         count = f"SELECT count(*) FROM {self._from} WHERE {' AND '.join(self._where)}"  # noqa: S608 - the same
         return int(self._connection.execute(count, self._values).fetchone()[0])
 
-    def _narrow_to_prefix(self, prefix: str) -> None:
-        self._add("key >= ? AND substr(key, 1, ?) = ?", prefix, len(prefix), prefix)
-        if (end := _successor(prefix)) is not None:
-            self._add("key < ?", end)
-        few = (
-            f"SELECT count(*) FROM (SELECT 1 FROM log INDEXED BY log_by_key WHERE {' AND '.join(self._where)} LIMIT ?)"  # noqa: S608
-        )
-        (count,) = self._connection.execute(few, (*self._values, _FEW + 1)).fetchone()
-        if count <= _FEW:
-            self._from = "log INDEXED BY log_by_key"
-
-    def _narrow_to_folder(self, folder: str) -> None:
-        self._from = "log INDEXED BY log_cwd"
-        # What comes after "/" is "0".
-        self._add("cwd != '' AND (cwd = ? OR (cwd >= ? AND cwd < ?))", folder, f"{folder}/", f"{folder}0")
-
     def _add(self, condition: str, *values: Any) -> None:
         self._where.append(condition)
         self._values += values
-
-
-def _successor(prefix: str) -> str | None:
-    """The first text after all that begin with another; None if there is none."""
-    prefix = prefix.rstrip(_LAST_CHARACTER)
-    if not prefix:
-        return None
-    code = ord(prefix[-1]) + 1
-    return prefix[:-1] + chr(0xE000 if code == 0xD800 else code)  # noqa: PLR2004 - surrogates are no characters
 
 
 def _info(row: tuple[Any, ...]) -> SessionInfo:
@@ -172,9 +153,6 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 # ---- What the catalogue knows of each log, kept for as long as the log's file is unchanged
 
-
-if TYPE_CHECKING:
-    from sqlite3 import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -240,8 +218,7 @@ _encode = msgspec.json.Encoder().encode
 def known(connection: Connection, folder: str) -> dict[str, Known]:
     """How the logs of a folder were when they were last looked at, by the names of their files."""
     select = "SELECT substr(path, ?), inode, size, mtime FROM log NOT INDEXED WHERE archived = ?"
-    rows = connection.execute(select, (len(folder) + 2, folder == ARCHIVED))
-    return {row[0]: row for row in rows}
+    return {row[0]: row for row in connection.execute(select, (len(folder) + 2, folder == ARCHIVED))}
 
 
 def scan(system: System, root: str, folder: str, rows: dict[str, Known], look: Look) -> None:
@@ -270,7 +247,8 @@ def names_in(root: str, folder: str) -> list[str]:
 
 def inspect(system: System, root: str, path: str, look: Look) -> None:
     """Look at one log, at a moment at which no writer is at it; while one is, it has to be looked at again."""
-    if not _is_log(path):
+    dots = 2 if path.startswith(ARCHIVED) else 1
+    if not path.endswith(_ENDING) or path.count(".") != dots or not path.isascii():
         return
     place = place_of(root, path)
     opened = _Opened(system, place, f"{root}/{path}")
@@ -340,13 +318,10 @@ def save(connection: Connection, changed: Iterable[Seen]) -> None:
     """Note how logs are now."""
     changed = list(changed)
     connection.executemany(_SAVE, (seen[:-1] for seen in changed))
-    connection.executemany(
-        "DELETE FROM tag WHERE log = (SELECT id FROM log WHERE path = ?)", ((it.path,) for it in changed)
-    )
-    connection.executemany(
-        "INSERT OR IGNORE INTO tag SELECT ?, id, ? FROM log WHERE path = ?",
-        ((tag, place, seen.path) for seen in changed for place, tag in enumerate(seen.tags)),
-    )
+    erase = "DELETE FROM tag WHERE log = (SELECT id FROM log WHERE path = ?)"
+    connection.executemany(erase, ((seen.path,) for seen in changed))
+    tags = ((tag, place, seen.path) for seen in changed for place, tag in enumerate(seen.tags))
+    connection.executemany("INSERT OR IGNORE INTO tag SELECT ?, id, ? FROM log WHERE path = ?", tags)
 
 
 def place_of(root: str, path: str) -> SessionPaths:
@@ -370,11 +345,6 @@ def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
         raise StoreError(f"{folder} cannot be read: {error}") from error
 
 
-def _is_log(path: str) -> bool:
-    dots = 2 if path.startswith(ARCHIVED) else 1
-    return path.endswith(_ENDING) and path.count(".") == dots and path.isascii()
-
-
 def _file(path: str, place: SessionPaths, file: os.stat_result) -> Seen:
     """A file whose content is not known, or is none."""
     return Seen(path, place.name, bool(place.archived), file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns)
@@ -388,34 +358,22 @@ def _seen(path: str, place: SessionPaths, found: Reading, file: os.stat_result) 
     header, state = found.view.header, found.view.state
     created = header.created or found.updated
     check((state.live, header.cold))
-    key, it = _key(place, header.sid), overview(found.view)
+    # The true key of a log that was met by its name.
+    key = header.sid or key_of(place.name)
+    if key is None or stem(key) != place.name:
+        raise LogDamaged(f"{place.log} does not name its session, or names another")
+    shown = overview(found.view)._asdict()
     return seen._replace(
+        **shown | {"meta": _encode(shown["meta"]).decode()},
         key=key,
         internal=is_internal(key),
         uid=header.uid,
-        title=it.title,
         live=session_state.count(found.view),
         created=sortable(parse_time(created)),
         updated=sortable(parse_time(when_updated(found.view, found.updated))),
         cold=header.cold,
         bytes=file.st_size + header.cold,
         kind=SESSION,
-        pinned=it.pinned,
-        cwd=it.cwd,
-        role=it.role,
-        model=it.model,
-        last=it.last,
-        state=it.state,
-        meta=_encode(it.meta).decode() if it.meta else "{}",
-        tags=it.tags,
         counts=True,
         has_more=True,
     )
-
-
-def _key(place: SessionPaths, sid: str) -> str:
-    """The true key of a log that was met by its name."""
-    key = sid or key_of(place.name)
-    if key is None or stem(key) != place.name:
-        raise LogDamaged(f"{place.log} does not name its session, or names another")
-    return key

@@ -108,16 +108,8 @@ _SETTINGS = [
     if ERASES_WORDS or name != "secure-delete"
 ]
 _UNAVAILABLE = frozenset(
-    (
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_READONLY,
-    )
+    getattr(sqlite3, f"SQLITE_{reason}")
+    for reason in ("BUSY", "CANTOPEN", "FULL", "IOERR", "LOCKED", "NOMEM", "PERM", "READONLY")
 )
 
 
@@ -147,13 +139,19 @@ class Database:
             except StoreError:
                 raise
             except Exception as error:  # noqa: BLE001 - in a damaged database our own values may be anything
+                about = {"index": self._path, "error": describe_error(error)}
                 if is_away(error):
-                    logger.info(
-                        "the index is not available",
-                        extra={"index": self._path, "error": describe_error(error)},
-                    )
+                    logger.info("the index is not available", extra=about)
                     break
-                self._discard(error)
+                if isinstance(error, OtherVersion):
+                    logger.info("the index is of another version and is rebuilt", extra={"index": self._path})
+                else:
+                    logger.warning("a broken index is rebuilt", extra=about)
+                # Throw it away, unless another process has done so already.
+                identity = self._identity
+                self._close_disk()
+                if identity == _identity(self._path):
+                    _remove(self._folder)
             else:
                 self._leave_memory()
                 return found
@@ -162,10 +160,8 @@ class Database:
                 self._memory = connect(":memory:")
             return work(self._memory)
         except sqlite3.Error as error:
-            version = sqlite3.sqlite_version
-            raise StoreError(
-                f"no index can be created with SQLite {version}; it needs 3.34 with FTS5: {error}"
-            ) from error
+            needs = f"no index can be created with SQLite {sqlite3.sqlite_version}; it needs 3.34 with FTS5"
+            raise StoreError(f"{needs}: {error}") from error
 
     def try_run(self, work: Callable[[sqlite3.Connection], object]) -> None:
         """Do some work wherever there is an index; what cannot be done is left to the next reader."""
@@ -207,20 +203,8 @@ class Database:
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
             self._identity = _identity(self._path)
             self._disk = connect(self._path)
-        timeout = _TIMEOUT if self._memory is None else _SHORT_TIMEOUT
-        self._disk.execute(f"PRAGMA busy_timeout = {timeout}")
+        self._disk.execute(f"PRAGMA busy_timeout = {_TIMEOUT if self._memory is None else _SHORT_TIMEOUT}")
         return self._disk
-
-    def _discard(self, error: BaseException) -> None:
-        """Throw an index away that cannot be used, unless another process has done so already."""
-        if isinstance(error, OtherVersion):
-            logger.info("the index is of another version and is rebuilt", extra={"index": self._path})
-        else:
-            logger.warning("a broken index is rebuilt", extra={"index": self._path, "error": describe_error(error)})
-        identity = self._identity
-        self._close_disk()
-        if identity == _identity(self._path):
-            _remove(self._folder)
 
     def _close_disk(self) -> None:
         if self._disk is not None:

@@ -110,7 +110,19 @@ class Intake:
         if self._is_same_file and self._before.cold == self._header.cold:
             start = self._before.offset - _LINE_END
             return self._lines.read(max(0, start), self._before.offset) == b'%b"}\n' % self._before.crc.encode()
-        return not self._is_same_file and self._is_carried_over(known)
+        if self._is_same_file:
+            return False
+        # A log that was written again must still have just what was read of the old, moved out or not.
+        numbers: set[int] = set()
+        has_last = False
+        for piece in self._view.pieces():
+            record = piece.record
+            if record is None or record.n > self._before.n:
+                continue
+            has_last = has_last or (record.n == self._before.n and piece.raw[_CRC] == self._before.crc.encode())
+            if record.m is not None:
+                numbers.add(record.n)
+        return has_last and len(numbers) == known()
 
     def start_over(self) -> None:
         """Forget what was read before."""
@@ -164,19 +176,6 @@ class Intake:
     @property
     def _is_same_file(self) -> bool:
         return (self._before.device, self._before.inode) == (self._file.st_dev, self._file.st_ino)
-
-    def _is_carried_over(self, known: Callable[[], int]) -> bool:
-        """Tell whether a log that was written again still has just what was read of the old, moved out or not."""
-        numbers: set[int] = set()
-        has_last = False
-        for piece in self._view.pieces():
-            record = piece.record
-            if record is None or record.n > self._before.n:
-                continue
-            has_last = has_last or (record.n == self._before.n and piece.raw[_CRC] == self._before.crc.encode())
-            if record.m is not None:
-                numbers.add(record.n)
-        return has_last and len(numbers) == known()
 
     def _moved_out(self, after: int) -> Iterator[Found]:
         """What a fork shares and what compaction took out of the log, without what is in the log too."""

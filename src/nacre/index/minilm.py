@@ -52,19 +52,6 @@ def weights_folder() -> Path | None:
     return found.parent if found is not None and found.is_file() else None
 
 
-def _numpy() -> Any:
-    """NumPy with one thread: on a machine that has other work, several cost twenty times as long for short texts."""
-    variable = "OPENBLAS_NUM_THREADS"
-    before = os.environ.get(variable)
-    os.environ[variable] = before or "1"
-    try:
-        import numpy  # noqa: ICN001, PLC0415 - an extra, and slow to load
-    finally:
-        if before is None:
-            del os.environ[variable]
-    return numpy
-
-
 class MiniLM:
     """The model; raises ConfigError if it is not installed."""
 
@@ -72,13 +59,20 @@ class MiniLM:
         folder = weights_folder()
         if folder is None:
             raise ConfigError(MISSING.format(f"the package {WEIGHTS!r}"))
+        # NumPy with one thread: where there is other work, several cost twenty times as long for short texts.
+        variable = "OPENBLAS_NUM_THREADS"
+        before = os.environ.get(variable)
+        os.environ[variable] = before or "1"
         try:
-            numpy = _numpy()
+            import numpy  # noqa: ICN001, PLC0415 - an extra, and slow to load
             from safetensors.numpy import load_file  # noqa: PLC0415 - the same
             from tokenizers import Tokenizer  # noqa: PLC0415 - the same
         except ImportError as error:
             raise ConfigError(MISSING.format(error.name)) from error
-        self._np = numpy
+        finally:
+            if before is None:
+                del os.environ[variable]
+        self._np: Any = numpy
         self._weights: dict[str, Any] = load_file(folder / "model.safetensors")
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_truncation()
@@ -86,7 +80,9 @@ class MiniLM:
 
     def embed(self, texts: Sequence[str]) -> Floats:
         """A vector of length one for each text; of a long one, for its beginning."""
-        return self.embed_tokens([_cut(ids) for ids in self.encode(texts)])
+        found = self.encode(texts)
+        # The beginning of a text, with the token that marks its end.
+        return self.embed_tokens([ids if len(ids) <= _MAX_IDS else [*ids[: _MAX_IDS - 1], ids[-1]] for ids in found])
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text, and those that mark its beginning and its end."""
@@ -98,24 +94,21 @@ class MiniLM:
         longest = max(map(len, ids))
         tokens = np.array([row + [0] * (longest - len(row)) for row in ids])
         mask = np.array([[1.0] * len(row) + [0.0] * (longest - len(row)) for row in ids], dtype=np.float32)
-        state = self._embedded(tokens)
-        for layer in range(_LAYERS):
-            state = self._layer(state, mask, f"encoder.layer.{layer}.")
+        words = self._weights["embeddings.word_embeddings.weight"][tokens]
+        places = self._weights["embeddings.position_embeddings.weight"][:longest]
+        kind = self._weights["embeddings.token_type_embeddings.weight"][0]
+        state = self._normal(words + places + kind, "embeddings.LayerNorm")
+        for name in (f"encoder.layer.{layer}." for layer in range(_LAYERS)):
+            attended = self._attention(state, mask, f"{name}attention.self.")
+            attended = self._linear(attended, f"{name}attention.output.dense")
+            state = self._normal(state + attended, f"{name}attention.output.LayerNorm")
+            inner = self._linear(state, f"{name}intermediate.dense")
+            # The usual approximation of GELU by a hyperbolic tangent, which differs in the fourth digit.
+            bent = np.tanh(math.sqrt(2.0 / math.pi) * (inner + 0.044715 * inner * inner * inner))
+            inner = 0.5 * inner * (1.0 + bent)
+            state = self._normal(state + self._linear(inner, f"{name}output.dense"), f"{name}output.LayerNorm")
         pooled = (state * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
         return pooled / np.linalg.norm(pooled, axis=1, keepdims=True)  # type: ignore[no-any-return]
-
-    def _embedded(self, tokens: Any) -> Any:
-        weights = self._weights
-        words = weights["embeddings.word_embeddings.weight"][tokens]
-        places = weights["embeddings.position_embeddings.weight"][: tokens.shape[1]]
-        kind = weights["embeddings.token_type_embeddings.weight"][0]
-        return self._normal(words + places + kind, "embeddings.LayerNorm")
-
-    def _layer(self, state: Any, mask: Any, name: str) -> Any:
-        attended = self._linear(self._attention(state, mask, f"{name}attention.self."), f"{name}attention.output.dense")
-        state = self._normal(state + attended, f"{name}attention.output.LayerNorm")
-        inner = self._gelu(self._linear(state, f"{name}intermediate.dense"))
-        return self._normal(state + self._linear(inner, f"{name}output.dense"), f"{name}output.LayerNorm")
 
     def _attention(self, state: Any, mask: Any, name: str) -> Any:
         np = self._np
@@ -140,16 +133,6 @@ class MiniLM:
         state = state - state.mean(-1, keepdims=True)
         scale = self._np.sqrt((state * state).mean(-1, keepdims=True) + _EPSILON)
         return state / scale * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
-
-    def _gelu(self, state: Any) -> Any:
-        """The usual approximation by a hyperbolic tangent, which differs in the fourth digit."""
-        np = self._np
-        return 0.5 * state * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (state + 0.044715 * state * state * state)))
-
-
-def _cut(ids: list[int]) -> list[int]:
-    """The beginning of a text, with the token that marks its end."""
-    return ids if len(ids) <= _MAX_IDS else [*ids[: _MAX_IDS - 1], ids[-1]]
 
 
 @cache

@@ -6,8 +6,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import islice
-from sqlite3 import Connection
 from typing import NamedTuple, Protocol, TypeVar
 
 from nacre.codec import timestamp
@@ -30,6 +28,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MAX_LENGTH = 4096
 _MAX_VALUES = 128
 _PREFIX = re.compile(r"[^\W_]{2,}\*")
+_SIGNS = ".,;:!?¿¡()"
 _MIN_QUESTION, _MAX_QUESTION = 4, 32
 
 
@@ -102,7 +101,11 @@ class Query(NamedTuple):
     @property
     def content(self) -> Query:
         """The same without words that every text has, unless there are no others."""
-        wanted = tuple(term for term in self.wanted if not _is_stop_word(term))
+        wanted = tuple(
+            term
+            for term in self.wanted
+            if term.either or term.is_exact or term.is_inside or not is_stop_word(term.text.lower().strip(_SIGNS))
+        )
         return self._replace(wanted=wanted) if wanted else self
 
     @property
@@ -142,7 +145,7 @@ def parse(text: str, *, now: float) -> Query:
     """
     found: dict[str, list[str]] = {name: [] for name in ("role", "tool", "session", "key")}
     wanted: list[list[Term]] = []
-    unwanted: list[list[Term]] = []
+    unwanted: list[Term] = []
     is_either = False
     times = {"since": "", "until": ""}
     for item in _ITEM.finditer(_clean(text)):
@@ -158,15 +161,15 @@ def parse(text: str, *, now: float) -> Query:
             continue
         elif item.start() < _MAX_LENGTH and (term := _term(item, _MAX_LENGTH - item.start())) is not None:
             if item["minus"]:
-                unwanted.append([term])
+                unwanted.append(term)
             elif is_either:
                 wanted[-1].append(term)
             else:
                 wanted.append([term])
         is_either = False
     return Query(
-        wanted=_first(map(_grouped, wanted)),
-        unwanted=_first(map(_grouped, unwanted)),
+        wanted=_first(first._replace(either=tuple(dict.fromkeys(others))) for first, *others in wanted),
+        unwanted=_first(unwanted),
         roles=_first(found["role"]),
         tools=_first(tool.casefold() for tool in found["tool"]),
         keys=_first(found["key"]),
@@ -200,14 +203,6 @@ def _term(item: re.Match[str], most: int) -> Term | None:
     text = item["phrase"][:most].strip()
     is_substring = is_unspaced(text) or not _has_word(text)
     return Term(text, is_substring, is_exact=True) if text else None
-
-
-def _grouped(terms: list[Term]) -> Term:
-    return terms[0]._replace(either=tuple(dict.fromkeys(terms[1:])))
-
-
-def _is_stop_word(term: Term) -> bool:
-    return not (term.either or term.is_exact or term.is_inside) and is_stop_word(term.text.lower().strip(".,;:!?¿¡()"))
 
 
 def _first(values: Iterable[T]) -> tuple[T, ...]:
@@ -290,37 +285,23 @@ def spellings(term: Term) -> list[str]:
 def tolerant(vocabulary: Vocabulary, query: Query) -> Query:
     """The query with words that are nowhere, the first of them, taken for others that are one typo away."""
     wanted = list(query.wanted)
-    unknown = (at for at, term in enumerate(wanted) if _is_unknown(vocabulary, term))
-    for at in islice(unknown, _MAX_WORDS):
-        wanted[at] = _tolerant(vocabulary, wanted[at])
+    left = _MAX_WORDS
+    for at, term in enumerate(wanted):
+        word = folded(term.text)
+        is_plain = not term.is_exact and not term.is_inside and _MIN_MISTYPED <= len(word) <= _MAX_MISTYPED
+        if left and is_plain and _WORD.fullmatch(word) is not None and not vocabulary.count(word):
+            counts = {near: found for near in _one_edit_away(word) if (found := vocabulary.count(near))}
+            # Many a made-up word has a short stem: `illness` is not `all`, but one away from `allness`.
+            near = [one for one in counts if len(stem(one)) >= _MIN_STEM or vocabulary.has(one)]
+            best = sorted(near, key=counts.__getitem__, reverse=True)[:_MAX_VARIANTS]
+            wanted[at] = term._replace(either=(*term.either, *map(Term, best)))
+            left -= 1
     return query._replace(wanted=tuple(wanted))
 
 
 def rarity(vocabulary: Vocabulary, term: Term) -> int:
     """In how many messages the rarest word of a term is, where it is in any."""
     return min(filter(None, map(vocabulary.count, _TOKEN.findall(folded(term.text)))), default=0)
-
-
-def count_everywhere(connection: Connection, word: str) -> int:
-    """In how many messages of all sessions a word is, in any of its forms."""
-    row = connection.execute("SELECT doc FROM stems WHERE term = ?", (stem(word),)).fetchone()
-    return row[0] if row is not None else 0
-
-
-def _is_unknown(vocabulary: Vocabulary, term: Term) -> bool:
-    """Tell whether a term is a word that is nowhere and may have a typo."""
-    word = folded(term.text)
-    is_plain = not term.is_exact and not term.is_inside and _MIN_MISTYPED <= len(word) <= _MAX_MISTYPED
-    return is_plain and _WORD.fullmatch(word) is not None and not vocabulary.count(word)
-
-
-def _tolerant(vocabulary: Vocabulary, term: Term) -> Term:
-    word = folded(term.text)
-    counts = {near: found for near in _one_edit_away(word) if (found := vocabulary.count(near))}
-    # Many a made-up word has a short stem: `illness` is not `all`, but one away from `allness`.
-    counts = {near: n for near, n in counts.items() if len(stem(near)) >= _MIN_STEM or vocabulary.has(near)}
-    best = sorted(counts, key=counts.__getitem__, reverse=True)[:_MAX_VARIANTS]
-    return term._replace(either=(*term.either, *map(Term, best)))
 
 
 def _one_edit_away(word: str) -> Iterator[str]:

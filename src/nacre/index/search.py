@@ -7,16 +7,17 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from heapq import nlargest
-from itertools import islice
+from itertools import accumulate, islice
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
 
 from nacre.errors import StoreError
 from nacre.index.database import connect, is_away, pack_time, unpack_head, unpack_time
 from nacre.index.meaning import Near, nearest_piece
-from nacre.index.query import Query, Term, count_everywhere, rarity, spellings, tolerant
+from nacre.index.query import Query, Term, rarity, spellings, tolerant
 from nacre.index.search_text import folded
 from nacre.index.snippet import described, snippet, trigrams
+from nacre.index.stems import stem
 from nacre.keys import INTERNAL
 from nacre.messages import Hit
 
@@ -61,19 +62,15 @@ def hits(connection: Connection, query: Query, *, limit: int, vector: Floats | N
     try:
         return _found(connection, query, limit, vector)
     except sqlite3.Error as error:
-        if is_away(error) or not _is_refused(query, limit, vector):
-            raise
-        raise StoreError(f"SQLite {sqlite3.sqlite_version} does not take this query: {error}") from error
-
-
-def _is_refused(query: Query, limit: int, vector: Floats | None) -> bool:
-    """Tell whether a query fails even where nothing is damaged, since there is nothing."""
-    with closing(connect(":memory:")) as nothing:
-        try:
-            _found(nothing, query, limit, vector)
-        except sqlite3.Error:
-            return True
-    return False
+        if not is_away(error):
+            # A query that SQLite does not take fails even where nothing is damaged, since there is nothing.
+            with closing(connect(":memory:")) as nothing:
+                try:
+                    _found(nothing, query, limit, vector)
+                except sqlite3.Error:
+                    version = sqlite3.sqlite_version
+                    raise StoreError(f"SQLite {version} does not take this query: {error}") from error
+        raise
 
 
 def _found(connection: Connection, query: Query, limit: int, vector: Floats | None) -> list[Hit]:
@@ -122,13 +119,16 @@ def _matching(connection: Connection, query: Query, limit: int) -> dict[int, Que
 
 def _ranked(connection: Connection, query: Query) -> dict[int, Query]:
     """The messages that have any of the words, best first, and the query that found them."""
-    eased = _eased(query, _counted(connection, query))
+    eased, _ = _eased(connection, query)
     words = _scores(connection, eased)
     return dict.fromkeys(_mixed((words, 1.0), (_surroundings(connection, eased, words), _AROUND)), eased)
 
 
-def _counted(connection: Connection, query: Query) -> list[tuple[int, Term]]:
-    """The words of a query, without typos, and how many messages have each, as far as can be ranked; rarest first."""
+def _eased(connection: Connection, query: Query) -> tuple[Query, list[tuple[int, Term]]]:
+    """The query for any of its words, the rarest first, as many as do not match more than can be ranked.
+
+    Returns also all of its words, without typos, and how many messages have each, as far as can be ranked.
+    """
     bare = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_POOL + 1})"  # noqa: S608 - our own names
     counted: list[tuple[int, Term]] = []
     for term in tolerant(_Words(connection, query), query._replace(wanted=query.words)).wanted:
@@ -137,18 +137,10 @@ def _counted(connection: Connection, query: Query) -> list[tuple[int, Term]]:
         else:
             (matches,) = connection.execute(bare, (_words_match(term),)).fetchone()
         counted.append((matches, term._replace(is_exact=False)))
-    return sorted(counted, key=lambda found: (found[0], -len(found[1].text)))
-
-
-def _eased(query: Query, counted: Iterable[tuple[int, Term]]) -> Query:
-    """The query for any of its words, the rarest first, as many as do not match more than can be ranked."""
-    wanted: list[Term] = []
-    total = 0
-    for matches, term in counted:
-        total += matches
-        if matches and total <= _POOL:
-            wanted.append(term)
-    return query._replace(wanted=tuple(wanted), is_any=True)
+    counted.sort(key=lambda found: (found[0], -len(found[1].text)))
+    totals = accumulate(matches for matches, _ in counted)
+    wanted = (term for total, (matches, term) in zip(totals, counted, strict=True) if matches and total <= _POOL)
+    return query._replace(wanted=tuple(wanted), is_any=True), counted
 
 
 class _Words:
@@ -164,7 +156,8 @@ class _Words:
 
     def count(self, word: str) -> int:
         """In how many messages a word is, in any of its forms."""
-        count = count_everywhere(self._connection, word)
+        row = self._connection.execute("SELECT doc FROM stems WHERE term = ?", (stem(word),)).fetchone()
+        count = int(row[0]) if row is not None else 0
         return self._search(Term(word)).count(_POOL) if count and self._query.is_confined else count
 
     def has(self, word: str) -> bool:
@@ -236,8 +229,7 @@ def _by_meaning(connection: Connection, query: Query, limit: int, vector: Floats
     Filters, exclusions, phrases in quotes, beginnings of words, and signs without words next to them hold. Of languages
     without spaces, whose words are not ranked, what has all of the words comes first.
     """
-    counted = _counted(connection, query._replace(fill=True))
-    eased = _eased(query._replace(fill=True), counted)
+    eased, counted = _eased(connection, query._replace(fill=True))
     literal, unspaced = query.literal, query.unspaced
     allowed = _Search(connection, query._replace(wanted=literal))
     words = _scores(connection, eased)
@@ -248,29 +240,22 @@ def _by_meaning(connection: Connection, query: Query, limit: int, vector: Floats
     # What has no vectors, or none yet, is taken to be as near as others that have the words.
     known = near.of(words)
     closest = dict.fromkeys(found, sum(known.values()) / len(known) if known else 0.0) | near.of(found)
-    trust = min(1.0, _covered(connection, eased, counted, words) / _ENOUGH) ** 2
+    # How much of a question a message has, of those that have the most of it; each word counts by how rare it is.
+    # Where no message has much of it, words mislead: what is asked for was said in others.
+    total = _total(connection, eased)
+    weights = {term: _weight(total, matches) for matches, term in counted}
+    had = dict.fromkeys(nlargest(_BATCH, words, key=words.__getitem__), 0.0)
+    for term in eased.wanted:
+        for message in _Search(connection, eased._replace(wanted=(term,))).among(had):
+            had[message] += weights[term]
+    covered = max(had.values(), default=0.0) / (sum(weights.values()) or 1.0)
+    trust = min(1.0, covered / _ENOUGH) ** 2
     around = _surroundings(connection, eased, found)
     best = _mixed((scores, trust), (closest, 1.0), (around, trust * _AROUND))
     first = _matching(connection, unspaced, limit) if unspaced.wanted else {}
     inside = tuple(term for term in (*literal, *unspaced.wanted) if term.is_inside)
     marked = eased._replace(wanted=tuple(dict.fromkeys((*eased.wanted, *inside))))
     return first | dict.fromkeys((one for one in best if one not in first), marked)
-
-
-def _covered(
-    connection: Connection, query: Query, counted: Sequence[tuple[int, Term]], words: Mapping[int, float]
-) -> float:
-    """How much of a question a message has, of those that have the most of it; each word counts by how rare it is.
-
-    Where no message has much of it, words mislead: what is asked for was said in others.
-    """
-    total = _total(connection, query)
-    weights = {term: _weight(total, matches) for matches, term in counted}
-    had = dict.fromkeys(nlargest(_BATCH, words, key=words.__getitem__), 0.0)
-    for term in query.wanted:
-        for message in _Search(connection, query._replace(wanted=(term,))).among(had):
-            had[message] += weights[term]
-    return max(had.values(), default=0.0) / (sum(weights.values()) or 1.0)
 
 
 def _among(allowed: _Search, messages: Sequence[int], most: int) -> list[int]:
@@ -288,23 +273,42 @@ class _Search:
 
     def __init__(self, connection: Connection, query: Query) -> None:
         self._connection = connection
-        self._joint = " OR " if query.is_any else " AND "
         # The rank of FTS5 counts words in all sessions.
         self._is_ranked = not query.is_confined
         self.logs = ""
         """The numbers of the logs that are searched, as SQL has them; "" if these are not some alone."""
         self._where: list[str] = []
         self._values: list[Any] = []
-        self._words: list[str] = []
-        self._grams: list[str] = []
-        self._unwanted: list[str] = []
+        # 1. The table for each term; what the table cannot tell is read in the message.
+        words: list[str] = []
+        grams: list[str] = []
         for term in query.wanted:
-            self._want(term)
-        for term in query.unwanted:
-            self._refuse(term)
-        self._lead = "words" if self._words else "grams" if self._grams else "message"
+            if not term.is_inside:
+                words.append(_words_match(term))
+            elif "" not in (each := [self._grams_match(one.text) for one in term.all]):
+                grams.append(f"({' OR '.join(each)})")
+            if term.is_inside or any(one.is_exact for one in term.all):
+                self._add("holds(message.body, ?)", described(term))
+        read = [term for term in query.unwanted if term.is_inside or term.is_exact]
+        for term in read:
+            self._add("NOT holds(message.body, ?)", described(term))
+        unwanted = " OR ".join(_words_match(term) for term in query.unwanted if term not in read)
+        self._lead = "words" if words else "grams" if grams else "message"
+        # 2. The filters, before what the tables are asked for.
         self._filter(query)
-        self._match()
+        if words:
+            wanted = (" OR " if query.is_any else " AND ").join(words)
+            self._add("words MATCH ?", f"({wanted}) NOT ({unwanted})" if unwanted else wanted)
+        elif unwanted:
+            self._add("message.id NOT IN (SELECT rowid FROM words WHERE words MATCH ?)", unwanted)
+        if grams:
+            inside = "message.id IN (SELECT rowid FROM grams WHERE grams MATCH ?)"
+            self._add("grams MATCH ?" if self._lead == "grams" else inside, " AND ".join(grams))
+        tables, order = "message", "message.ts"
+        if self._lead != "message":
+            # The order of the tables is ours to say: SQLite cannot know how few rows a match leaves.
+            tables, order = f"{self._lead} CROSS JOIN message ON message.id = {self._lead}.rowid", f"{self._lead}.rowid"
+        self._from = f"FROM {tables} WHERE {' AND '.join(self._where)} ORDER BY {order} DESC"
 
     def run(self, limit: int) -> list[int]:
         """The messages that match, best first."""
@@ -341,64 +345,20 @@ class _Search:
         count = f"SELECT count(*) FROM (SELECT 1 {self._from} LIMIT {most})"  # noqa: S608 - our own names
         return int(self._connection.execute(count, self._values).fetchone()[0])
 
-    @property
-    def _from(self) -> str:
-        if self._lead == "message":
-            tables, order = "message", "message.ts"
-        else:
-            # The order of the tables is ours to say: SQLite cannot know how few rows a match leaves.
-            tables, order = f"{self._lead} CROSS JOIN message ON message.id = {self._lead}.rowid", f"{self._lead}.rowid"
-        return f"FROM {tables} WHERE {' AND '.join(self._where) or '1'} ORDER BY {order} DESC"
-
-    # ---- terms
-
-    def _want(self, term: Term) -> None:
-        """Find the table for a term; what the table cannot tell is read in the message."""
-        if not term.is_inside:
-            self._words.append(_words_match(term))
-        else:
-            grams = [self._grams_match(one.text) for one in term.all]
-            if "" not in grams:
-                self._grams.append(f"({' OR '.join(grams)})")
-        if term.is_inside or any(one.is_exact for one in term.all):
-            self._add("holds(message.body, ?)", described(term))
-
-    def _refuse(self, term: Term) -> None:
-        if term.is_inside or term.is_exact:
-            self._add("NOT holds(message.body, ?)", described(term))
-        else:
-            self._unwanted.append(_words_match(term))
-
     def _grams_match(self, text: str) -> str:
         """The trigrams of a text, or all that begin with a shorter one; "" if these are too many or too common."""
         if found := trigrams(text):
             return f"({' AND '.join(map(_quoted, found))})"
         begin = folded(text)
         total = 0
-        rows = self._connection.execute(
-            "SELECT term, doc FROM terms WHERE term >= ? AND term < ?", (begin, begin + _LAST)
-        )
-        for gram, count in rows:
+        grams = "SELECT term, doc FROM terms WHERE term >= ? AND term < ?"
+        for gram, count in self._connection.execute(grams, (begin, begin + _LAST)):
             total += count
             if len(found) == _MAX_TRIGRAMS or total > _POOL:
                 return ""
             found.append(gram)
         # What is nowhere must be asked for, too, so that nothing is found.
         return f"({' OR '.join(map(_quoted, found or [_NOWHERE]))})"
-
-    def _match(self) -> None:
-        unwanted = " OR ".join(self._unwanted)
-        if self._words:
-            wanted = self._joint.join(self._words)
-            self._add("words MATCH ?", f"({wanted}) NOT ({unwanted})" if unwanted else wanted)
-        elif unwanted:
-            self._add("message.id NOT IN (SELECT rowid FROM words WHERE words MATCH ?)", unwanted)
-        if self._grams:
-            match = " AND ".join(self._grams)
-            inside = "message.id IN (SELECT rowid FROM grams WHERE grams MATCH ?)"
-            self._add("grams MATCH ?" if self._lead == "grams" else inside, match)
-
-    # ---- filters
 
     def _filter(self, query: Query) -> None:
         self._where.append("message.shared >= 0")
@@ -407,8 +367,16 @@ class _Search:
         if query.tools:
             is_of_one = " OR ".join(["instr(message.tool, ?)"] * len(query.tools))
             self._add(f"({is_of_one})", *(f"\n{tool}\n" for tool in query.tools))
-        is_narrow = query.keys or query.beginnings or query.is_confined
-        self._once(self._only_in(query) if is_narrow else self._not_internal(query))
+        # The numbers of the logs that are searched; "" for all of them.
+        logs = ""
+        if query.keys or query.beginnings or query.is_confined:
+            self.logs = logs = self._only_in(query)
+        elif not query.internal:
+            rows = self._connection.execute("SELECT id FROM log WHERE key >= ? AND key < ?", (INTERNAL, _END))
+            if hidden := ", ".join(str(log) for (log,) in rows):
+                self._where.append(f"message.log NOT IN ({hidden})")
+                logs = f"SELECT id FROM log WHERE id NOT IN ({hidden})"  # noqa: S608 - our own numbers
+        self._once(logs)
         if query.skip is not None:
             # Archived generations stay: their numbers start again, and they are not what the numbers count.
             active = "SELECT id FROM log WHERE key = ? AND NOT archived"
@@ -432,17 +400,6 @@ class _Search:
         )
         self._where.append(f"(message.shared = 0 OR (message.shared NOT IN ({there}) AND {first}))")
 
-    def _not_internal(self, query: Query) -> str:
-        """Leave out what internal sessions hold; gives the numbers of the other logs, "" for all of them."""
-        if query.internal:
-            return ""
-        rows = self._connection.execute("SELECT id FROM log WHERE key >= ? AND key < ?", (INTERNAL, _END))
-        hidden = ", ".join(str(log) for (log,) in rows)
-        if not hidden:
-            return ""
-        self._where.append(f"message.log NOT IN ({hidden})")
-        return f"SELECT id FROM log WHERE id NOT IN ({hidden})"  # noqa: S608 - our own numbers
-
     def _only_in(self, query: Query) -> str:
         """Take messages of some sessions alone; gives the numbers of their logs."""
         exact, beginning = "SELECT id, key FROM log WHERE key = ?", "SELECT id, key FROM log WHERE key >= ? AND key < ?"
@@ -452,7 +409,7 @@ class _Search:
         rows = [row for key in keys for row in self._connection.execute(exact, (key,))]
         for begin in begins:
             rows += self._connection.execute(beginning, (begin, begin + _LAST))
-        self.logs = logs = ", ".join(dict.fromkeys(str(log) for log, key in rows if query.takes(key))) or "0"
+        logs = ", ".join(dict.fromkeys(str(log) for log, key in rows if query.takes(key))) or "0"
         self._where.append(f"message.log IN ({logs})")
         if self._lead != "message":
             span = f"SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM message WHERE log IN ({logs})"  # noqa: S608

@@ -70,12 +70,7 @@ _GROUPED = re.compile(
     r"(?<![\w.,'’])\d{1,3}(?:(?:[,'’\u00a0\u202f]\d{3})+(?!\d)(?:\.\d+)?|(?:\.\d{3})+(?=,\d)(?:,\d+)?)"
 )
 _SPELLED = str.maketrans(
-    {
-        **dict.fromkeys("äÄ", "ae"),
-        **dict.fromkeys("öÖøØ", "oe"),
-        **dict.fromkeys("üÜ", "ue"),
-        **dict.fromkeys("åÅ", "aa"),
-    }
+    {letter: two for letters, two in (("äÄ", "ae"), ("öÖøØ", "oe"), ("üÜ", "ue"), ("åÅ", "aa")) for letter in letters}
 )
 _encode = msgspec.json.Encoder().encode
 
@@ -90,7 +85,14 @@ def body_of(message: Message) -> str:
     content = message.content
     if type(content) is str and not message.tool_calls and message.reasoning is None:
         return content if "\0" not in content else content.replace("\0", " ")
-    return "\n".join(_pieces(message)).replace("\0", " ")
+    parts = list(_leaves(content))
+    if message.reasoning is not None:
+        parts.append(message.reasoning)
+    for call in message.tool_calls:
+        if call.name != _SEARCH:
+            arguments = call.arguments if isinstance(call.arguments, str) else _encode(call.arguments).decode()
+            parts += [call.name, arguments]
+    return "\n".join(parts).replace("\0", " ")
 
 
 def words_of(body: str) -> str:
@@ -125,7 +127,9 @@ def other_spellings(word: str) -> list[str]:
         found.append(_ungrouped(word))
     if "'" in word or "’" in word:
         found.append(word.replace("'", "").replace("’", ""))
-    return [*found, *_CONTRACTED.get(word.lower(), ())]
+    if word.lower() in _CONTRACTED:
+        found.append(_CONTRACTED[word.lower()])
+    return found
 
 
 def camel_parts(word: str) -> list[str]:
@@ -187,19 +191,6 @@ def is_unspaced(text: str) -> bool:
     return not text.isascii() and _RUN.search(text) is not None
 
 
-def _pieces(message: Message) -> Iterator[str]:
-    if isinstance(message.content, str):
-        yield message.content
-    elif message.content is not None:
-        yield from _leaves(message.content)
-    if message.reasoning is not None:
-        yield message.reasoning
-    for call in message.tool_calls:
-        if call.name != _SEARCH:
-            yield call.name
-            yield call.arguments if isinstance(call.arguments, str) else _encode(call.arguments).decode()
-
-
 def _leaves(value: Any) -> Iterator[str]:
     """Every text in a list of parts, without what only programs read."""
     if isinstance(value, str):
@@ -220,22 +211,6 @@ def _ungrouped(number: str) -> str:
     return re.sub(r"[,'’\u00a0\u202f]", "", number)
 
 
-_CONTRACTED = {
-    f"{word}nt": (f"{word}n t",)
-    for word in (
-        "are",
-        "ca",
-        "could",
-        "did",
-        "do",
-        "does",
-        "had",
-        "has",
-        "have",
-        "is",
-        "should",
-        "was",
-        "were",
-        "would",
-    )
-} | {"youre": ("you re",), "theyre": ("they re",), "thats": ("that s",), "whats": ("what s",), "ive": ("i ve",)}
+_NEGATED = "are ca could did do does had has have is should was were would"
+_CONTRACTED = {f"{word}nt": f"{word}n t" for word in _NEGATED.split()}
+_CONTRACTED |= {"youre": "you re", "theyre": "they re", "thats": "that s", "whats": "what s", "ive": "i ve"}

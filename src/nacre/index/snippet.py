@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import product
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -33,9 +34,6 @@ class _Span(NamedTuple):
     term: int
 
 
-_start = attrgetter("start")
-
-
 class _Token(NamedTuple):
     """A word of a body, without case and accents, and without its ending."""
 
@@ -56,12 +54,29 @@ def snippet(
     begin, end = (len(_BOLD.sub(r"\1", body[:place])) for place in near or (0, 0))
     body = _BOLD.sub(r"\1", body)
     spans = sorted(_spans(body, terms))
-    is_by_words = near is None or (is_around_words and spans)
-    start = max(0, _best(spans) - _BEFORE) if is_by_words else _start_in(begin, end, spans)
+    # 1. Where to begin: before the best match, or so that all that is near is seen, if there is room for it.
+    room = _WIDTH - (end - begin)
+    if near is None or (is_around_words and spans):
+        start = max(0, _best(spans) - _BEFORE)
+    elif room >= 0:
+        start = max(0, begin - min(_BEFORE, room))
+    else:
+        inside = [span for span in spans if begin <= span.start < end]
+        start = max(begin, min(_best(inside) - _BEFORE, end - _WIDTH))
     end = min(len(body), start + _WIDTH)
+    # 2. The matches that begin there; those that touch each other are one.
+    marks: list[tuple[int, int]] = []
+    for span in spans:
+        if not start <= span.start < end:
+            continue
+        if marks and span.start <= marks[-1][1]:
+            marks[-1] = (marks[-1][0], max(marks[-1][1], span.end))
+        else:
+            marks.append((span.start, span.end))
+    # 3. The text with its marks.
     parts = ["…"] if start else []
     at = start
-    for first, last in _joined(spans, start, end):
+    for first, last in marks:
         parts += [_plain(body[at:first]), "**", _plain(body[first:last]), "**"]
         at = last
     end = max(at, end)
@@ -76,36 +91,12 @@ def _best(spans: Sequence[_Span]) -> int:
     def terms_near(span: _Span) -> int:
         first, last = span.start - _BEFORE, span.start - _BEFORE + _WIDTH
         # Spans are in order: only those that may be near are looked at, of what may be all of a long text.
-        near = spans[bisect_left(spans, first, key=_start) : bisect_right(spans, last, key=_start)]
+        start = attrgetter("start")
+        near = spans[bisect_left(spans, first, key=start) : bisect_right(spans, last, key=start)]
         return len({other.term for other in near if other.end <= last})
 
     found = [span for span in spans if span.term == rarest][:_WIDTH]
     return max(found, key=terms_near).start if found else 0
-
-
-def _start_in(begin: int, end: int, spans: Sequence[_Span]) -> int:
-    """Where to begin so that a part of a body is seen: all of it, and a little before it, if there is room."""
-    room = _WIDTH - (end - begin)
-    if room >= 0:
-        return max(0, begin - min(_BEFORE, room))
-    inside = [span for span in spans if begin <= span.start < end]
-    return max(begin, min(_best(inside) - _BEFORE, end - _WIDTH))
-
-
-def _joined(spans: Sequence[_Span], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The matches that begin between two places; those that touch each other are one."""
-    first = last = -1
-    for span in spans:
-        if not start <= span.start < end:
-            continue
-        if first >= 0 and span.start <= last:
-            last = max(last, span.end)
-            continue
-        if first >= 0:
-            yield first, last
-        first, last = span.start, span.end
-    if first >= 0:
-        yield first, last
 
 
 def _spans(body: str, terms: Sequence[Term]) -> Iterator[_Span]:
@@ -114,27 +105,19 @@ def _spans(body: str, terms: Sequence[Term]) -> Iterator[_Span]:
     for place, group in enumerate(terms):
         for term in group.all:
             if term.is_substring or term.is_prefix:
-                yield from (_Span(*match.span(), place) for match in _inside(term).finditer(_fold(body)))
+                text = re.escape(_fold(term.text))
+                found = re.finditer(rf"{WORD_BEGIN}{text}[^\W_]*" if term.is_prefix else text, _fold(body))
+                yield from (_Span(*match.span(), place) for match in found)
                 continue
+            # Among the words of the body, in any spelling.
+            spelled = [words for spelling in spellings(term) if (words := _TOKEN.findall(spelling))]
+            wanted = {tuple(words if term.is_exact else map(stem, words)) for words in spelled}
             runs = _runs(body) if runs is None else runs
-            yield from (_Span(start, end, place) for start, end in _as_words(runs, term))
-
-
-def _inside(term: Term) -> re.Pattern[str]:
-    text = re.escape(_fold(term.text))
-    return re.compile(rf"{WORD_BEGIN}{text}[^\W_]*" if term.is_prefix else text)
-
-
-def _as_words(runs: Sequence[Sequence[_Token]], term: Term) -> Iterator[tuple[int, int]]:
-    """Where a term is among the words of a body, in any spelling."""
-    spelled = [words for spelling in spellings(term) if (words := _TOKEN.findall(spelling))]
-    wanted = {tuple(words if term.is_exact else map(stem, words)) for words in spelled}
-    for run in runs:
-        have = [token.word if term.is_exact else token.stem for token in run]
-        for phrase in wanted:
-            for at, key in enumerate(have):
-                if key == phrase[0] and tuple(have[at : at + len(phrase)]) == phrase:
-                    yield run[at].start, run[at + len(phrase) - 1].end
+            for run in runs:
+                have = [token.word if term.is_exact else token.stem for token in run]
+                for phrase, (at, key) in product(wanted, enumerate(have)):
+                    if key == phrase[0] and tuple(have[at : at + len(phrase)]) == phrase:
+                        yield _Span(run[at].start, run[at + len(phrase) - 1].end, place)
 
 
 def _runs(body: str) -> list[list[_Token]]:
@@ -190,7 +173,11 @@ _INSIDE, _PREFIX, _EXACT = "=", "*", '"'
 
 def described(term: Term) -> str:
     """A term, and what will do as well, as the text by which SQL asks for it."""
-    return "\0".join(_kind(one) + folded(one.text) for one in term.all)
+    parts = []
+    for one in term.all:
+        kind = _PREFIX if one.is_prefix else _INSIDE if one.is_substring or not one.is_exact else _EXACT
+        parts.append(kind + folded(one.text))
+    return "\0".join(parts)
 
 
 def holds(body: str, wanted: str) -> bool:
@@ -204,24 +191,16 @@ def trigrams(text: str) -> list[str]:
     return list(dict.fromkeys(plain[at : at + 3] for at in range(len(plain) - 2)))
 
 
-def _kind(term: Term) -> str:
-    return _PREFIX if term.is_prefix else _INSIDE if term.is_substring or not term.is_exact else _EXACT
-
-
 @lru_cache(maxsize=256)
 def _check(wanted: str) -> Callable[[str], bool]:
     parts = [(one[0], one[1:]) for one in wanted.split("\0")]
     if len(parts) == 1 and parts[0][0] == _INSIDE:
         return lambda plain: parts[0][1] in plain
-    found = re.compile("|".join(_patterns(parts))).search
-    return lambda plain: found(plain) is not None
-
-
-def _patterns(parts: Iterable[tuple[str, str]]) -> Iterable[str]:
+    patterns = []
     for kind, text in parts:
-        if kind == _INSIDE:
-            yield re.escape(text)
-        elif kind == _PREFIX:
-            yield WORD_BEGIN + re.escape(text)
+        if kind == _EXACT:
+            patterns.append(WORD_BEGIN + _BETWEEN.join(map(re.escape, _WORD.findall(text))) + WORD_END)
         else:
-            yield WORD_BEGIN + _BETWEEN.join(map(re.escape, _WORD.findall(text))) + WORD_END
+            patterns.append((WORD_BEGIN if kind == _PREFIX else "") + re.escape(text))
+    found = re.compile("|".join(patterns)).search
+    return lambda plain: found(plain) is not None

@@ -10,20 +10,14 @@ from functools import lru_cache
 
 _MIN_BYTES, _MAX_BYTES = 3, 64
 
-_STEP_2 = dict(
-    pair.split(">")
-    for line in (
-        "ational>ate tional>tion enci>ence anci>ance izer>ize logi>log bli>ble alli>al entli>ent eli>e ousli>ous",
-        "ization>ize ation>ate ator>ate alism>al iveness>ive fulness>ful ousness>ous aliti>al iviti>ive biliti>ble",
-    )
-    for pair in line.split()
+_PAIRS = (
+    "ational>ate tional>tion enci>ence anci>ance izer>ize logi>log bli>ble alli>al entli>ent eli>e ousli>ous "
+    "ization>ize ation>ate ator>ate alism>al iveness>ive fulness>ful ousness>ous aliti>al iviti>ive biliti>ble"
 )
+_STEP_2 = dict(pair.split(">") for pair in _PAIRS.split())
 _STEP_3 = {"icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": ""}
-_STEP_4 = frozenset(
-    ending
-    for line in ("al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize",)
-    for ending in line.split()
-)
+_ENDINGS = "al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize"
+_STEP_4 = frozenset(_ENDINGS.split())
 
 
 @lru_cache(maxsize=1 << 16)
@@ -31,14 +25,27 @@ def stem(word: str) -> str:
     """A word in lower case without its ending."""
     if not _MIN_BYTES <= len(word.encode("utf-8", "replace")) <= _MAX_BYTES:
         return word
-    word = _plural(word)
+    # Plurals.
+    if word.endswith(("sses", "ies")) and word not in ("sses", "ies"):
+        word = word[:-2]
+    elif word.endswith("s") and not word.endswith("ss"):
+        word = word[:-1]
     word = _past(word)
     if word.endswith("y") and _has_vowel(word[:-1]):
         word = f"{word[:-1]}i"
     word = _replace(word, _STEP_2)
     word = _replace(word, _STEP_3)
-    word = _drop(word)
-    return _tidy(word)
+    # Endings that nothing stands in for.
+    ending = max((one for one in _STEP_4 if word.endswith(one)), key=len, default="")
+    rest = word.removesuffix(ending)
+    if ending and _measure(rest) > 1 and (ending != "ion" or rest.endswith(("s", "t"))):
+        word = rest
+    # A silent `e`, and one `l` for two.
+    if word.endswith("e"):
+        measure = _measure(word[:-1])
+        if measure > 1 or (measure == 1 and not _is_short(word[:-1])):
+            word = word[:-1]
+    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
 
 
 def _shape(word: str) -> str:
@@ -64,12 +71,6 @@ def _is_short(word: str) -> bool:
     return _shape(word).endswith("cvc") and word[-1] not in "wxy"
 
 
-def _plural(word: str) -> str:
-    if word.endswith(("sses", "ies")) and word not in ("sses", "ies"):
-        return word[:-2]
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
-
-
 def _past(word: str) -> str:
     if word.endswith("eed") and word != "eed":
         return word[:-1] if _measure(word[:-3]) > 0 else word
@@ -91,48 +92,28 @@ def _replace(word: str, endings: dict[str, str]) -> str:
     return word[: -len(ending)] + endings[ending]
 
 
-def _drop(word: str) -> str:
-    ending = max((one for one in _STEP_4 if word.endswith(one)), key=len, default="")
-    rest = word[: -len(ending)] if ending else word
-    if not ending or _measure(rest) <= 1 or (ending == "ion" and not rest.endswith(("s", "t"))):
-        return word
-    return rest
-
-
-def _tidy(word: str) -> str:
-    """Without a silent `e`, and one `l` for two."""
-    if word.endswith("e"):
-        rest = word[:-1]
-        if _measure(rest) > 1 or (_measure(rest) == 1 and not _is_short(rest)):
-            word = rest
-    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
-
-
-_STOP_WORDS = frozenset(
-    word
-    for line in (
-        "a about after again all also am an and any are as at be because been before being but by can could d did",
-        "do does doing done during each else ever every few for from further get gets got had has have having he",
-        "her here hers him his how i if in into is it its just let lets ll m may me might mine more most much",
-        "must my no nor not of off on once one only or other our ours out over own per please re s said same say",
-        "says shall she should since so some still such t tell than that the their theirs them then there these",
-        "they this those through to too under until up upon us ve very via was we were what when where which",
-        "while who whom whose why will with within would yes you your yours",
-        # German, French, Spanish, Italian, Portuguese, Dutch: what is hardly ever meant in English.
-        "aan aber al als ao au auch auf aus aux avec bei bij ce ces cette che chi como con cosa cuando cui cómo",
-        "da dal dans dass dat de del della delle dem den der des deze di dich dir dit donde du dónde e een ein",
-        "eine einem einen einer eines el ela ele ella elle ellos em en er es est esta este está et eu foi fue für",
-        "geen gli haar habe haben hatte heb hebben het hij ho hoe ich ihr ik il ils im isso ist ja je kan kann",
-        "kein keine la las le les leur lo los lui maar mais mein meine mes meu mi mich mijn minha mio mir mit moi",
-        "muy más na naar nach nada nas ne nel nella nem nicht niet noch nog noi non nos notre nous num nur não o",
-        "oder ook op os ou où par para pas pela pelo pero più por porque qu quando que quem qui quien quién qué",
-        "sa sans se sein seine ses seu sich sie sind sobre sono sont su sua sur sus são ta también te tem tes",
-        "tiene toen toi tra tu uit um uma un una und une uno uns unser voce você vom von voor vor vos votre vous",
-        "waar wann warum wat wel wenn wer werd werden wie wij wir wird wo wurde y ya yo zal ze zich zijn zu zum",
-        "zur être über",
-    )
-    for word in line.split()
+_WORDS = (
+    "a about after again all also am an and any are as at be because been before being but by can could d did "
+    "do does doing done during each else ever every few for from further get gets got had has have having he "
+    "her here hers him his how i if in into is it its just let lets ll m may me might mine more most much "
+    "must my no nor not of off on once one only or other our ours out over own per please re s said same say "
+    "says shall she should since so some still such t tell than that the their theirs them then there these "
+    "they this those through to too under until up upon us ve very via was we were what when where which "
+    "while who whom whose why will with within would yes you your yours "
+    # German, French, Spanish, Italian, Portuguese, Dutch: what is hardly ever meant in English.
+    "aan aber al als ao au auch auf aus aux avec bei bij ce ces cette che chi como con cosa cuando cui cómo "
+    "da dal dans dass dat de del della delle dem den der des deze di dich dir dit donde du dónde e een ein "
+    "eine einem einen einer eines el ela ele ella elle ellos em en er es est esta este está et eu foi fue für "
+    "geen gli haar habe haben hatte heb hebben het hij ho hoe ich ihr ik il ils im isso ist ja je kan kann "
+    "kein keine la las le les leur lo los lui maar mais mein meine mes meu mi mich mijn minha mio mir mit moi "
+    "muy más na naar nach nada nas ne nel nella nem nicht niet noch nog noi non nos notre nous num nur não o "
+    "oder ook op os ou où par para pas pela pelo pero più por porque qu quando que quem qui quien quién qué "
+    "sa sans se sein seine ses seu sich sie sind sobre sono sont su sua sur sus são ta también te tem tes "
+    "tiene toen toi tra tu uit um uma un una und une uno uns unser voce você vom von voor vor vos votre vous "
+    "waar wann warum wat wel wenn wer werd werden wie wij wir wird wo wurde y ya yo zal ze zich zijn zu zum "
+    "zur être über "
 )
+_STOP_WORDS = frozenset(_WORDS.split())
 # What English bends without an ending.
 _GROUPS = (
     "mouse mice, man men, woman women, child children, foot feet, tooth teeth, goose geese, person people, wife "

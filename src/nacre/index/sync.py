@@ -13,28 +13,16 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 
 from nacre.errors import StoreError, describe_error
-from nacre.index import catalog
+from nacre.index import catalog, tables
 from nacre.index.catalog import DELETED, FOLDERS, SESSION, Look, Stat, inspect, place_of
-from nacre.index.intake import Gone, Intake, Progress, opened
-from nacre.index.tables import (
-    Chunk,
-    begin,
-    count_of,
-    data_version,
-    erase_text,
-    progress_of,
-    rollback,
-    save_progress,
-    scrub,
-    shrink,
-    transaction,
-)
+from nacre.index.intake import Gone, opened
+from nacre.index.tables import erase_text, progress_of, scrub, transaction
 from nacre.storage.change_marks import Marks, Position, Taken
 from nacre.storage.paths import SessionPaths
 from nacre.storage.system import System
@@ -76,15 +64,25 @@ class CatchUp:
     def look(self, connection: sqlite3.Connection, *, all_logs: bool = False) -> None:
         """Bring the catalogue up to the logs."""
         known = _load(connection)
-        # Before anything is looked at: what changes meanwhile is found next time.
+        # 1. Before anything is looked at: what changes meanwhile is found next time.
         times = tuple(self._stat(folder)[2] for folder in FOLDERS)
-        taken = self._take(known.marks)
+        try:
+            taken = self._marks.take(known.marks)
+        except OSError as error:
+            logger.info("marks cannot be read; all logs are compared", extra={"error": describe_error(error)})
+            taken = Taken(set(), Position(), is_whole=False)
         now = _Known(taken.position, _boot(), times, known.named, known.named_at)
-        pending = _expand(connection, taken.paths)
+        # 2. The paths that were marked; of a deleted session the mark is a pattern, which matches what is known of it.
+        pending = {path for path in taken.paths if "*" not in path}
+        for pattern in set(taken.paths) - pending:
+            pending.update(path for (path,) in connection.execute("SELECT path FROM log WHERE path GLOB ?", (pattern,)))
         pending.update(path for (path,) in connection.execute("SELECT path FROM pending"))
+        # 3. All logs, or those that may have changed and some others.
         look = Look([], [], [])
+        count = "SELECT count(*) FROM (SELECT 1 FROM log LIMIT ?)"
         is_lost = not taken.is_whole or now.boot != known.boot
-        if all_logs or is_lost or self._is_small(connection):
+        limit = self._slice_size + 1
+        if all_logs or is_lost or connection.execute(count, (limit,)).fetchone()[0] < limit:
             self._compare_all(connection, look)
             self._inspect(pending, look)
             if times != known.named:
@@ -93,9 +91,12 @@ class CatchUp:
             self._inspect(pending, look)
             self._inspect(_relatives(connection, look), look)
             if self._are_names_due(connection, known, now, look):
-                self._compare_names(connection, look)
+                for folder in FOLDERS:
+                    there, rows = set(catalog.names_in(self._root, folder)), catalog.known(connection, folder)
+                    self._inspect((f"{folder}/{name}" for name in there ^ rows.keys()), look)
                 now = now._replace(named=times, named_at=self._system.now())
             self._compare_some(connection, look)
+        # 4. What was found.
         if any(look) or pending or now != known:
             self._stats = {}
             _apply(connection, look, pending, now)
@@ -104,9 +105,17 @@ class CatchUp:
         """Take in every message that is new."""
         for _ in range(_MAX_TRIES):
             self.look(connection)
-            reading = _Pass(connection, self._system, self._root)
-            reading.run()
-            if not reading.met_another:
+            logs = connection.execute(
+                "SELECT id, path FROM log INDEXED BY log_has_more WHERE has_more AND counts ORDER BY mtime"
+            ).fetchall()
+            if not logs:
+                return
+            chunk = tables.Chunk(connection)
+            with transaction(connection):
+                met_others = [not self._read(connection, chunk, *log) for log in logs]
+                chunk.write()
+            tables.shrink(connection)
+            if not any(met_others):
                 return
 
     def forget(self, connection: sqlite3.Connection, key: str) -> None:
@@ -122,16 +131,39 @@ class CatchUp:
         """After a fork, in the child."""
         self._marks.begin_in_child()
 
-    def _take(self, position: Position) -> Taken:
-        try:
-            return self._marks.take(position)
-        except OSError as error:
-            logger.info("marks cannot be read; all logs are compared", extra={"error": describe_error(error)})
-            return Taken(set(), Position(), is_whole=False)
+    def _read(self, connection: sqlite3.Connection, chunk: tables.Chunk, log: int, path: str) -> bool:
+        """Take in one log; False if another process was taking in the same.
 
-    def _is_small(self, connection: sqlite3.Connection) -> bool:
-        count = "SELECT count(*) FROM (SELECT 1 FROM log LIMIT ?)"
-        return bool(connection.execute(count, (self._slice_size + 1,)).fetchone()[0] <= self._slice_size)
+        One that cannot be read is left out, and said so.
+        """
+        if connection.execute("SELECT 1 FROM log WHERE id = ? AND path = ?", (log, path)).fetchone() is None:
+            return False
+        try:
+            with opened(self._system, place_of(self._root, path), progress_of(connection, log)) as intake:
+                if not intake.goes_on(lambda: tables.count_of(connection, log)):
+                    erase_text(connection, log)
+                    intake.start_over()
+                for found in intake.messages():
+                    chunk.add(log, found)
+                    if chunk.is_full:
+                        # Let others at the index for a moment: one of them may take this log further.
+                        chunk.write()
+                        progress = intake.progress()
+                        tables.save_progress(connection, log, progress)
+                        connection.execute("COMMIT")
+                        tables.begin(connection)
+                        if progress_of(connection, log) != progress:
+                            return False
+                tables.save_progress(connection, log, intake.progress())
+                # What is written from now on is marked, or found otherwise; what a writer was at is read again.
+                connection.execute("UPDATE log SET has_more = ? WHERE id = ?", (not intake.is_settled, log))
+        except Gone:
+            return False
+        except (OSError, StoreError) as error:
+            logger.warning("a session cannot be searched", extra={"file": path, "error": describe_error(error)})
+            chunk.write()
+            erase_text(connection, log)
+        return True
 
     def _inspect(self, paths: Iterable[str], look: Look) -> None:
         """Look at logs that were not looked at yet."""
@@ -142,7 +174,7 @@ class CatchUp:
 
     def _compare_all(self, connection: sqlite3.Connection, look: Look) -> None:
         """Compare every log with what is known of it."""
-        version = data_version(connection)
+        version = tables.data_version(connection)
         if connection is not self._connection or version != self._version:
             self._connection, self._version, self._stats = connection, version, {}
         for folder in FOLDERS:
@@ -154,14 +186,14 @@ class CatchUp:
         """Tell whether a name may have come or gone that no mark tells of."""
         if now.folders == known.named:
             return False
-        if now.folders != known.folders and not (known.forgot or _is_explained(connection, look)):
-            return True
+        if now.folders != known.folders and not known.forgot:
+            # A log that was looked at and has come, gone or been written again explains that its folder has changed.
+            inodes = "SELECT inode FROM log WHERE path = ?"
+            if not any(connection.execute(inodes, (path,)).fetchone() is not None for path in look.gone) and not any(
+                connection.execute(inodes, (seen.path,)).fetchone() != (seen.inode,) for seen in look.changed
+            ):
+                return True
         return not 0 <= self._system.now() - known.named_at < _NAMES_EVERY
-
-    def _compare_names(self, connection: sqlite3.Connection, look: Look) -> None:
-        for folder in FOLDERS:
-            there, rows = set(catalog.names_in(self._root, folder)), catalog.known(connection, folder)
-            self._inspect((f"{folder}/{name}" for name in there ^ rows.keys()), look)
 
     def _compare_some(self, connection: sqlite3.Connection, look: Look) -> None:
         """Compare some logs with what is known of them, others each time."""
@@ -181,14 +213,6 @@ class CatchUp:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _expand(connection: sqlite3.Connection, marked: Iterable[str]) -> set[str]:
-    """The paths that were marked; of a deleted session the mark is a pattern, which matches what is known of it."""
-    found = {path for path in marked if "*" not in path}
-    for pattern in set(marked) - found:
-        found.update(path for (path,) in connection.execute("SELECT path FROM log WHERE path GLOB ?", (pattern,)))
-    return found
-
-
 def _relatives(connection: sqlite3.Connection, look: Look) -> list[str]:
     """The logs that change together with those that were looked at, without a mark of their own.
 
@@ -200,14 +224,6 @@ def _relatives(connection: sqlite3.Connection, look: Look) -> list[str]:
         for (key,) in connection.execute("SELECT key FROM log WHERE path = ? AND key != ''", (path,)):
             found.append(SessionPaths.of("", key).path)
     return found
-
-
-def _is_explained(connection: sqlite3.Connection, look: Look) -> bool:
-    """Tell whether a log that was looked at has come, gone or been written again, so that its folder has changed."""
-    inodes = "SELECT inode FROM log WHERE path = ?"
-    return any(connection.execute(inodes, (path,)).fetchone() is not None for path in look.gone) or any(
-        connection.execute(inodes, (seen.path,)).fetchone() != (seen.inode,) for seen in look.changed
-    )
 
 
 def _apply(connection: sqlite3.Connection, look: Look, pending: Iterable[str], now: _Known) -> None:
@@ -233,51 +249,27 @@ def _sort_out(connection: sqlite3.Connection, look: Look) -> bool:
     rows = "SELECT id, path, archived, uid, kind, counts FROM log WHERE name = ?"
     idle: list[tuple[int, str]] = []
     for name in names:
-        logs = [_Log(*row) for row in connection.execute(rows, (name,))]
-        there = [log for log in logs if log.path not in gone]
-        counting = (
-            _counting(there)
-            if len(there) > 1 or any(log.kind != SESSION for log in there)
-            else {log.id for log in there}
-        )
-        for log in logs:
-            if log.path in gone or log.id not in counting:
-                idle.append((log.id, log.uid))
-            if log.counts != (log.id in counting):
-                connection.execute("UPDATE log SET counts = ? WHERE id = ?", (log.id in counting, log.id))
-    is_erased = False
-    for number, uid in idle:
-        is_erased = _give_up(connection, number, uid) or is_erased
+        logs = connection.execute(rows, (name,)).fetchall()
+        # A log that a crash left under two names counts as the active one; what a deletion has begun to erase does not.
+        there = [log for log in logs if log[1] not in gone]
+        deleted = [place_of("", path).archived for _, path, _, _, kind, _ in there if kind == DELETED]
+        by_uid: dict[str, int] = {}
+        for number, path, _, uid, kind, _ in sorted(there, key=lambda log: not log[2]):
+            generation = place_of("", path).archived if deleted else ""
+            is_being_erased = any("" < generation <= (other or generation) for other in deleted)
+            if kind == SESSION and not is_being_erased:
+                by_uid[uid or path] = number
+        counting = set(by_uid.values())
+        for number, path, _, uid, _, counts in logs:
+            if path in gone or number not in counting:
+                idle.append((number, uid))
+            if counts != (number in counting):
+                connection.execute("UPDATE log SET counts = ? WHERE id = ?", (number in counting, number))
+    is_erased = any([_give_up(connection, number, uid) for number, uid in idle])  # noqa: C419 - each of them
     for path in gone:
         for (number,) in connection.execute("SELECT id FROM log WHERE path = ?", (path,)).fetchall():
             _erase(connection, number)
     return is_erased
-
-
-class _Log(NamedTuple):
-    """A row of the catalogue, as far as it tells which logs count."""
-
-    id: int
-    path: str
-    archived: bool
-    uid: str
-    kind: str
-    counts: bool
-
-
-def _counting(logs: Sequence[_Log]) -> set[int]:
-    """The logs of one name that count.
-
-    A log that a crash left under two names counts as the active one; what a deletion has begun to erase does not.
-    """
-    deleted = [place_of("", log.path).archived for log in logs if log.kind == DELETED]
-    counting: dict[str, int] = {}
-    for log in sorted(logs, key=lambda log: not log.archived):
-        uid = place_of("", log.path).archived
-        is_being_erased = any("" < uid <= (other or uid) for other in deleted)
-        if log.kind == SESSION and not is_being_erased:
-            counting[log.uid or log.path] = log.id
-    return set(counting.values())
 
 
 def _give_up(connection: sqlite3.Connection, log: int, uid: str) -> bool:
@@ -316,69 +308,3 @@ def _boot() -> str:
             return file.read().strip()
     except OSError:
         return ""
-
-
-class _Pass:
-    """One pass over the logs that have something new; `met_another` if another process was taking in the same."""
-
-    def __init__(self, connection: sqlite3.Connection, system: System, root: str) -> None:
-        self._connection = connection
-        self._system = system
-        self._root = root
-        self._chunk = Chunk(connection)
-        self.met_another = False
-
-    def run(self) -> None:
-        logs = self._connection.execute(
-            "SELECT id, path FROM log INDEXED BY log_has_more WHERE has_more AND counts ORDER BY mtime"
-        ).fetchall()
-        if not logs:
-            return
-        begin(self._connection)
-        try:
-            for log, path in logs:
-                self._read(log, path)
-            self._chunk.write()
-            self._connection.execute("COMMIT")
-        except BaseException:
-            rollback(self._connection)
-            raise
-        shrink(self._connection)
-
-    def _read(self, log: int, path: str) -> None:
-        """Take in one log; one that cannot be read is left out, and said so."""
-        if self._connection.execute("SELECT 1 FROM log WHERE id = ? AND path = ?", (log, path)).fetchone() is None:
-            self.met_another = True
-            return
-        try:
-            with opened(self._system, place_of(self._root, path), progress_of(self._connection, log)) as intake:
-                self._take(log, intake)
-        except Gone:
-            self.met_another = True
-        except (OSError, StoreError) as error:
-            logger.warning("a session cannot be searched", extra={"file": path, "error": describe_error(error)})
-            self._chunk.write()
-            erase_text(self._connection, log)
-
-    def _take(self, log: int, intake: Intake) -> None:
-        if not intake.goes_on(lambda: count_of(self._connection, log)):
-            erase_text(self._connection, log)
-            intake.start_over()
-        for found in intake.messages():
-            self._chunk.add(log, found)
-            if self._chunk.is_full and not self._goes_on(log, intake.progress()):
-                return
-        save_progress(self._connection, log, intake.progress())
-        # What is written from now on is marked, or found otherwise; what a writer was at is read again.
-        self._connection.execute("UPDATE log SET has_more = ? WHERE id = ?", (not intake.is_settled, log))
-
-    def _goes_on(self, log: int, progress: Progress) -> bool:
-        """Let others at the index for a moment; False if one of them has taken this log further."""
-        self._chunk.write()
-        save_progress(self._connection, log, progress)
-        self._connection.execute("COMMIT")
-        begin(self._connection)
-        if progress_of(self._connection, log) == progress:
-            return True
-        self.met_another = True
-        return False

@@ -47,7 +47,11 @@ class Chunk:
     def add(self, log: int, found: Found) -> None:
         if not self._next:
             self._next = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0]
-        shared = origin_of(self._connection, found.origin) if found.origin else 0
+        shared = 0
+        if found.origin:
+            # The number that stands for a session of which others have messages.
+            self._connection.execute("INSERT OR IGNORE INTO origin (uid) VALUES (?)", (found.origin,))
+            (shared,) = self._connection.execute("SELECT id FROM origin WHERE uid = ?", (found.origin,)).fetchone()
         number = self._next + len(self._rows)
         self._rows.append((number, log, *found[:4], pack(found.body), shared))
         self._bodies.append((number, found.body))
@@ -64,15 +68,8 @@ class Chunk:
             run(insert, ((number, layout(body)) for number, body in self._bodies))
         run(_HIDE_REPEATED, self._repeating)
         if wants_vectors(self._connection):
-            spoken = ((row[0],) for row in self._rows if row[4] in SPOKEN)
-            run("INSERT INTO waiting VALUES (?)", spoken)
+            run("INSERT INTO waiting VALUES (?)", ((row[0],) for row in self._rows if row[4] in SPOKEN))
         self._rows, self._bodies, self._repeating, self._size, self._next = [], [], set(), 0, 0
-
-
-def origin_of(connection: sqlite3.Connection, uid: str) -> int:
-    """The number that stands for a session of which others have messages."""
-    connection.execute("INSERT OR IGNORE INTO origin (uid) VALUES (?)", (uid,))
-    return int(connection.execute("SELECT id FROM origin WHERE uid = ?", (uid,)).fetchone()[0])
 
 
 def progress_of(connection: sqlite3.Connection, log: int) -> Progress:
@@ -128,10 +125,12 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     begin(connection)
     try:
         yield
+        connection.execute("COMMIT")
     except BaseException:
-        rollback(connection)
+        # SQLite may have taken the unfinished step back itself.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
 
 
 def begin(connection: sqlite3.Connection) -> None:
@@ -145,12 +144,6 @@ def begin(connection: sqlite3.Connection) -> None:
                 raise
         else:
             return
-
-
-def rollback(connection: sqlite3.Connection) -> None:
-    """Take an unfinished step back; SQLite may have done so itself."""
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
 
 
 def data_version(connection: sqlite3.Connection) -> int:

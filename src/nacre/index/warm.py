@@ -45,7 +45,16 @@ def listed(root: str, *, cache: str | None = None) -> list[Listed] | None:
     """The active sessions, in no order; None if the index cannot be used or does not know every log as it is now."""
     try:
         rows, tags = _rows(folder_of(root, cache))
-        if not rows or not _is_as_known(root, rows):
+        if not rows or any(name.endswith(_EARLIER) for name in os.listdir(root)):
+            return None
+        # The logs must be just those that are known, each as it was.
+        count = 0
+        with os.scandir(f"{root}/sessions") as entries:
+            for count, entry in enumerate(entries, 1):  # noqa: B007 - how many there were
+                found, row = entry.stat(follow_symlinks=False), rows.get(entry.name)
+                if row is None or row[1:4] != (found.st_ino, found.st_size, found.st_mtime_ns):
+                    return None
+        if count != len(rows):
             return None
         parsed = datetime.fromisoformat
         return [
@@ -72,19 +81,6 @@ def _rows(folder: str) -> tuple[_Rows, dict[str, tuple[str, ...]]]:
         for name, tag in connection.execute(_TAGS):
             tags[name] = (*tags.get(name, ()), tag)
         return {row[0]: row for row in connection.execute(_ACTIVE)}, tags
-
-
-def _is_as_known(root: str, rows: _Rows) -> bool:
-    """Tell whether the logs of a store are just those that are known, each as it was."""
-    if any(name.endswith(_EARLIER) for name in os.listdir(root)):
-        return False
-    count = 0
-    with os.scandir(f"{root}/sessions") as entries:
-        for count, entry in enumerate(entries, 1):  # noqa: B007 - how many there were
-            found, row = entry.stat(follow_symlinks=False), rows.get(entry.name)
-            if row is None or row[1:4] != (found.st_ino, found.st_size, found.st_mtime_ns):
-                return False
-    return count == len(rows)
 
 
 # ---- Where the index of a store is kept, and whether what is there can be trusted; loads next to nothing

@@ -46,36 +46,29 @@ _NAME = re.compile(
 )
 _STANDING = re.compile(
     r"\b(?:always|never|every|each|all|any|anything|only|from (?:now|here|today) on|going forward|in future|not"
-    r"|don['’]t"
-    r"|without|unless|until|instead|at most|at least|no more|whenever|when|by default|before|must|everywhere)\b"
-    r"|n['’]t\b",
+    r"|don['’]t|without|unless|until|instead|at most|at least|no more|whenever|when|by default|before|must"
+    r"|everywhere)\b|n['’]t\b",
     re.IGNORECASE,
 )
 # What assistants work with; a sentence with none of it is hardly addressed to one.
 _WORK = re.compile(
-    r"\b(?:answer|repl(?:y|ies)|respon[ds]|writ[ei]|read|use[sd]?\b|run|test|commit|push|branch|file|folder"
-    r"|director|path"
-    r"|code|function|variable|comment|message|format|table\b|markdown|json|language|english|french|german"
-    r"|spanish|chinese"
-    r"|dates?\b|unit|kilomet|miles?\b|decimal|currenc|nam(?:e|ing)|sentence|paragraph|emoji|punctuat|semicolon|comma"
-    r"|tabs?\b|indent|quot|link|sourc|cite|translat|summar|explain|guess|ask|unsure|confirm|approv|delet|remov"
-    r"|overwrit"
-    r"|install|deploy|send|e-?mail|invoice|order|schedul|server|database|secret|password|token|production|version"
-    r"|releas|merg|pull request|review|document|report|heading|bullet|style|tone\b|formal|short|brief|concise"
-    r"|length|tool"
-    r"|command|shell|search|browser|pages?\b|prompt|project|ticket|script|api\b|config|logs?\b)",
+    r"\b(?:answer|repl(?:y|ies)|respon[ds]|writ[ei]|read|use[sd]?\b|run|test|commit|push|branch|file|folder|director"
+    r"|path|code|function|variable|comment|message|format|table\b|markdown|json|language|english|french|german|spanish"
+    r"|chinese|dates?\b|unit|kilomet|miles?\b|decimal|currenc|nam(?:e|ing)|sentence|paragraph|emoji|punctuat|semicolon"
+    r"|comma|tabs?\b|indent|quot|link|sourc|cite|translat|summar|explain|guess|ask|unsure|confirm|approv|delet|remov"
+    r"|overwrit|install|deploy|send|e-?mail|invoice|order|schedul|server|database|secret|password|token|production"
+    r"|version|releas|merg|pull request|review|document|report|heading|bullet|style|tone\b|formal|short|brief|concise"
+    r"|length|tool|command|shell|search|browser|pages?\b|prompt|project|ticket|script|api\b|config|logs?\b)",
     re.IGNORECASE,
 )
 # What people say to each other.
 _TALK = re.compile(
-    r"\b(?:worr(?:y|ies)|proud|give up|giving up|gave up|hesitat|afraid|shy|yourself|ourselves|care of|fun\b"
-    r"|enjoy|luck|hope|love"
-    r"|loving|dream|amazing|awesome|incredible|beautiful|wonderful|believ|heart|happ(?:y|iness)|keep it up|keep going"
-    r"|let me know|stay (?:strong|positive|true|safe)|follow your|here for|there for|support|inspir|congrat|cheer|feel"
-    r"|forget (?:me|us|how|the)|know(?:s|n)? (?:what|how|the|if)|friend|famil|kids|mom\b|dad\b|life\b|thank"
-    r"|glad|excit|cool"
-    r"|mind\b|blame|miss(?:es|ed)?\b|alone|stress|relax|rest\b|journey|passion|grateful)"
-    r"|\bmust(?:['’]ve| have| be| feel)\b|\byou never know\b",
+    r"\b(?:worr(?:y|ies)|proud|give up|giving up|gave up|hesitat|afraid|shy|yourself|ourselves|care of|fun\b|enjoy"
+    r"|luck|hope|love|loving|dream|amazing|awesome|incredible|beautiful|wonderful|believ|heart|happ(?:y|iness)"
+    r"|keep it up|keep going|let me know|stay (?:strong|positive|true|safe)|follow your|here for|there for|support"
+    r"|inspir|congrat|cheer|feel|forget (?:me|us|how|the)|know(?:s|n)? (?:what|how|the|if)|friend|famil|kids|mom\b"
+    r"|dad\b|life\b|thank|glad|excit|cool|mind\b|blame|miss(?:es|ed)?\b|alone|stress|relax|rest\b|journey|passion"
+    r"|grateful)|\bmust(?:['’]ve| have| be| feel)\b|\byou never know\b",
     re.IGNORECASE,
 )
 _ABOUT_OTHERS = re.compile(
@@ -83,26 +76,20 @@ _ABOUT_OTHERS = re.compile(
     re.IGNORECASE,
 )
 _OTHER_LANGUAGES = re.compile(
-    r"\b(?:ab (?:jetzt|sofort|heute)|künftig|in zukunft|merke? dir|nenne? mich|(?:du|sie) (?:sollst|musst"
-    r"|darfst|sollen"
-    r"|müssen|dürfen))\b"
-    r"|^\W*(?:bitte )?(?:antworte|schreib|benutz|verwende|nutze|nimm|mach|frag|gib|lösch|sag|halte|achte|lass"
-    r"|nenn)\w*\b"
-    r".*\b(?:immer|nie|niemals|nur|nicht|kein\w*|stets|alle\w*|jede\w*)\b|^\W*(?:bitte )?(?:immer|niemals|nie)\b"
-    r"|\b(?:désormais|dorénavant|à partir de maintenant|appelle-moi|tu dois|vous devez)\b|^\W*(?:ne |n['’])\w+"
-    r"|^\W*(?:répond|écri|utilis|évite|fai[st]|demand)\w*\b.*\b(?:toujours|jamais|pas|tou(?:s|te|tes)|chaque"
-    r"|seulement)\b"
-    r"|\b(?:de ahora en adelante|a partir de ahora|llámame|(?:no )?debes)\b|^\W*(?:nunca|siempre)\b"
-    r"|^\W*no (?:uses|utilices|hagas|escribas|toques|borres|digas|envíes|respondas|cambies|olvides)\b"
-    r"|^\W*(?:responde|escribe|usa|utiliza|evita|pregunta)\w*\b.*\b(?:siempre|nunca|s[oó]lo|tod[oa]s|cada|no)\b"
-    r"|\b(?:d['’]ora in poi|chiamami|de agora em diante|a partir de agora|me chame|você (?:não )?deve|vanaf nu"
-    r"|van nu af)\b"
-    r"|^\W*(?:non|sempre|não|altijd|nooit|zawsze|nigdy|her zaman|asla)\b"
-    r"|\b(?:отныне|впредь|с этого момента|называй меня|запомни|ты (?:должен|должна))\b|^\W*(?:всегда|никогда)\b"
-    r"|^\W*(?:отвечай|пиши|используй|спрашивай)\w*\b.*\b(?:всегда|никогда|только|не|все)\b"
-    r"|以后|從現在|从现在|今后|记住|記住|总是|始终|务必|必须|必須|不要|不得|禁止|只能|叫我|每次"
-    r"|今後|必ず|しないで|してはいけ|と呼んで|앞으로|항상|반드시|절대|하지 ?마|من الآن فصاعدا|دائما|لا تستخدم"
-    r"|يجب أن|हमेशा|कभी नहीं",
+    r"\b(?:ab (?:jetzt|sofort|heute)|künftig|in zukunft|merke? dir|nenne? mich|(?:du|sie) (?:sollst|musst|darfst"
+    r"|sollen|müssen|dürfen))\b|^\W*(?:bitte )?(?:antworte|schreib|benutz|verwende|nutze|nimm|mach|frag|gib|lösch|sag"
+    r"|halte|achte|lass|nenn)\w*\b.*\b(?:immer|nie|niemals|nur|nicht|kein\w*|stets|alle\w*|jede\w*)\b"
+    r"|^\W*(?:bitte )?(?:immer|niemals|nie)\b|\b(?:désormais|dorénavant|à partir de maintenant|appelle-moi|tu dois"
+    r"|vous devez)\b|^\W*(?:ne |n['’])\w+|^\W*(?:répond|écri|utilis|évite|fai[st]|demand)\w*\b.*\b(?:toujours|jamais"
+    r"|pas|tou(?:s|te|tes)|chaque|seulement)\b|\b(?:de ahora en adelante|a partir de ahora|llámame|(?:no )?debes)\b"
+    r"|^\W*(?:nunca|siempre)\b|^\W*no (?:uses|utilices|hagas|escribas|toques|borres|digas|envíes|respondas|cambies"
+    r"|olvides)\b|^\W*(?:responde|escribe|usa|utiliza|evita|pregunta)\w*\b.*\b(?:siempre|nunca|s[oó]lo|tod[oa]s|cada"
+    r"|no)\b|\b(?:d['’]ora in poi|chiamami|de agora em diante|a partir de agora|me chame|você (?:não )?deve|vanaf nu"
+    r"|van nu af)\b|^\W*(?:non|sempre|não|altijd|nooit|zawsze|nigdy|her zaman|asla)\b|\b(?:отныне|впредь"
+    r"|с этого момента|называй меня|запомни|ты (?:должен|должна))\b|^\W*(?:всегда|никогда)\b|^\W*(?:отвечай|пиши"
+    r"|используй|спрашивай)\w*\b.*\b(?:всегда|никогда|только|не|все)\b|以后|從現在|从现在|今后|记住|記住|总是|始终"
+    r"|务必|必须|必須|不要|不得|禁止|只能|叫我|每次|今後|必ず|しないで|してはいけ|と呼んで|앞으로|항상|반드시|절대"
+    r"|하지 ?마|من الآن فصاعدا|دائما|لا تستخدم|يجب أن|हमेशा|कभी नहीं",
     re.IGNORECASE,
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 from msgspec import Struct
 
@@ -67,9 +68,8 @@ def is_due(
 
     They are counted as they are sent, with the facts that were recalled for them.
     """
-    if live > _FULL_OF_MESSAGES * limits.messages:
-        return True
-    return count(summary) + _cost(messages, estimate) > _FULL * limits.tokens
+    is_long = live > _FULL_OF_MESSAGES * limits.messages
+    return is_long or count(summary) + _cost(messages, estimate) > _FULL * limits.tokens
 
 
 def plan(  # noqa: PLR0913 - what is there, and what is wanted of it
@@ -144,8 +144,7 @@ def cuts(messages: Sequence[Message]) -> Iterator[int]:
     None is after the beginning of the active turn, which is the last one, answered or not.
     """
     earliest = _earliest_call(messages)
-    active = _active(messages)
-    for at in range(1, active + 1):
+    for at in range(1, _active(messages) + 1):
         if is_beginning(messages[at]) and earliest[at] >= at:
             yield at
 
@@ -164,17 +163,10 @@ def _active(messages: Sequence[Message]) -> int:
 
 
 def _earliest_call(messages: Sequence[Message]) -> list[int]:
-    """For each place, the first message that something from there on belongs to."""
-    earliest = _owners(messages)
-    for at in range(len(earliest) - 2, -1, -1):
-        earliest[at] = min(earliest[at], earliest[at + 1])
-    return earliest
+    """For each place, the first message that something from there on belongs to.
 
-
-def _owners(messages: Sequence[Message]) -> list[int]:
-    """For each result the place of its call, for everything else its own.
-
-    One that names no call belongs to any since the model last answered, so it counts for the first of them.
+    A result belongs to its call, everything else to itself. A result that names no call belongs to any since the
+    model last answered, so it counts for the first of them.
     """
     owners: list[int] = []
     calls: dict[str, int] = {}
@@ -191,7 +183,7 @@ def _owners(messages: Sequence[Message]) -> list[int]:
             calls.clear()
             first = -1
         owners.append(owner if owner >= 0 else at)
-    return owners
+    return list(accumulate(reversed(owners), min))[::-1]
 
 
 def _oldest_that_fits(messages: Sequence[Message], places: Sequence[int], limits: Limits, estimate: Estimate) -> int:

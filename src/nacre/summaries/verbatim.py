@@ -130,7 +130,14 @@ def gather(kept: Kept, messages: Sequence[Message], *, tokens: int) -> Kept:
     What came up again moves to the end. Every kind has a part of the room for itself. Where that is not enough, what
     came up least and says least goes first, the oldest of it before the others. Skills get half of the room at most.
     """
-    skills = _fit_skills({**kept.skills, **_skills(messages)}, tokens // 2)
+    # The skills with their texts as far as there is room, the newest first; of the others only that they were used.
+    newest_first: dict[str, str] = {}
+    for name, text in list({**kept.skills, **_skills(messages)}.items())[::-1]:
+        left = tokens // 2 - _cost(newest_first)
+        shown = text if _cost({name: text}) <= left else _NO_ROOM
+        if _cost({name: shown}) <= left:
+            newest_first[name] = shown
+    skills = dict(list(newest_first.items())[::-1])
     items = _Items(kept.items)
     for message in messages:
         items.read(message)
@@ -177,8 +184,10 @@ class _Items:
         met: set[str] = set()
         said = sorted(_worth_keeping(message), key=lambda found: found[0] != "instruction")
         for kind, text, whole in said[:_MAX_OF_ONE]:
-            met |= self._met(whole) | ({text} if text in before else set())
             names = _names(whole)
+            met.update(self._owners[name] for name in names if name in self._owners)
+            if text in before:
+                met.add(text)
             if kind == "instruction" or not names or not all(name in self._owners for name in names):
                 self.add(kind, text)
                 self._own(whole, text)
@@ -192,9 +201,6 @@ class _Items:
             if item.kind == "question" and _is_closed(item.text, messages):
                 del self._items[item.text]
 
-    def _met(self, text: str) -> set[str]:
-        return {self._owners[name] for name in _names(text) if name in self._owners}
-
     def _own(self, whole: str, text: str) -> None:
         for name in _names(whole):
             self._owners.setdefault(name, text)
@@ -202,7 +208,14 @@ class _Items:
 
 def _worth_keeping(message: Message) -> Iterator[tuple[Kind, str, str]]:
     """What is worth keeping of a message: its kind, its words, and the whole sentence it stands in."""
-    own = set(_own_sentences(message)) if message.role == "user" else set()
+    # The sentences that are the author's own: not quoted, and not in the middle of what was pasted.
+    own: set[str] = set()
+    if message.role == "user":
+        text = _QUOTED.sub("\n", _prose(message))
+        paragraphs = re.split(r"\n\s*\n", text.strip())
+        if len(text) > _PASTED and len(paragraphs) > 2:  # noqa: PLR2004 - there is something between
+            text = "\n".join([paragraphs[0], paragraphs[-1]])
+        own = {piece.strip() for piece in _END.split(text)}
     for sentence in _sentences(message):
         names = _names(sentence)
         if sentence in own and weigh(sentence):
@@ -231,18 +244,16 @@ def _open_questions(messages: Sequence[Message]) -> Iterator[str]:
         if answer is None:
             asked = _questions([message for message in turn if message.role == "user"])
         else:
-            asked = [text for text in _questions([answer]) if after and not _answers(text_of(after[0]), text)][-1:]
+            # What comes next may answer it: it is short, or speaks of the same things.
+            reply = text_of(after[0]) if after else ""
+            is_short = len(reply.split()) <= 8  # noqa: PLR2004 - a few words
+            asked = [one for one in _questions([answer]) if not is_short and not _words(reply) & _words(one)][-1:]
         yield from (question for question in asked if not _is_closed(question, after))
 
 
 def _questions(messages: Iterable[Message]) -> list[str]:
     found = [sentence for message in messages for sentence in _sentences(message)]
     return [sentence[-_MAX_TEXT:] for sentence in found if sentence.endswith(("?", "？"))]  # noqa: RUF001 - as it is written
-
-
-def _answers(reply: str, question: str) -> bool:
-    """Tell whether a reply may be one to a question: it is short, or speaks of the same things."""
-    return len(reply.split()) <= 8 or bool(_words(reply) & _words(question))  # noqa: PLR2004 - a few words
 
 
 def _is_closed(question: str, messages: Iterable[Message]) -> bool:
@@ -261,21 +272,12 @@ def _is_answer(message: Message) -> bool:
 
 def _sentences(message: Message) -> list[str]:
     """The sentences of a message, without code and encoded data."""
-    return [piece.strip() for piece in _END.split(_prose(message)) if piece.strip()]
+    return [sentence for piece in _END.split(_prose(message)) if (sentence := piece.strip())]
 
 
 def _prose(message: Message) -> str:
     # Patterns for names take quadratic time in a word that does not end.
     return _ENDLESS.sub(" ", _CODE.sub("\n", text_of(message)))
-
-
-def _own_sentences(message: Message) -> list[str]:
-    """The sentences of a message that are its author's: not quoted, and not in the middle of what was pasted."""
-    text = _QUOTED.sub("\n", _prose(message))
-    paragraphs = re.split(r"\n\s*\n", text.strip())
-    if len(text) > _PASTED and len(paragraphs) > 2:  # noqa: PLR2004 - there is something between
-        text = "\n".join([paragraphs[0], paragraphs[-1]])
-    return [piece.strip() for piece in _END.split(text)]
 
 
 def _names(text: str) -> list[str]:
@@ -321,17 +323,6 @@ def _skills(messages: Iterable[Message]) -> dict[str, str]:
     return found
 
 
-def _fit_skills(skills: Mapping[str, str], tokens: int) -> dict[str, str]:
-    """The skills with their texts as far as there is room, the newest first; of the others only that they were used."""
-    found: dict[str, str] = {}
-    for name, text in list(skills.items())[::-1]:
-        fits = _cost(found) + _cost({name: text}) <= tokens
-        shown = text if fits else _NO_ROOM
-        if _cost(found) + _cost({name: shown}) <= tokens:
-            found[name] = shown
-    return dict(list(found.items())[::-1])
-
-
 def _cost(skills: Mapping[str, str]) -> int:
     return sum(count(line) + 1 for name, text in skills.items() for line in _lines(name, text))
 
@@ -348,8 +339,16 @@ def _fit(items: Sequence[KeptText], tokens: int) -> tuple[KeptText, ...]:
     alike: Counter[str] = Counter()
     worth = [0] * len(items)
     for at in reversed(range(len(items))):
-        frame = _frame(items[at].text)
-        worth[at] = _worth(items[at]) - min(alike[frame], _MAX_ALIKE)
+        item = items[at]
+        frame = item.text
+        for pattern in (_ADDRESS, _PATH, _IDENTIFIER):
+            frame = pattern.sub("", frame)
+        # How much is lost without it: it came up again and again, and it says something definite.
+        says = weigh(item.text) if item.kind == "instruction" else 2
+        if item.kind in {"identifier", "report"}:
+            # A word with capitals in it may be anybody's name.
+            says = 3 if any(any(map(str.isdigit, name)) for name in _names(item.text)) else 1
+        worth[at] = says + 2 * (item.uses.bit_length() - 1) - min(alike[frame], _MAX_ALIKE)
         alike[frame] += 1
     best_first = sorted(range(len(items)), key=lambda at: (worth[at], at), reverse=True)
     left = {kind: int(share * tokens) for kind, share in _SHARES.items()}
@@ -364,21 +363,3 @@ def _fit(items: Sequence[KeptText], tokens: int) -> tuple[KeptText, ...]:
             free -= costs[at]
             chosen.add(at)
     return tuple(item for at, item in enumerate(items) if at in chosen)
-
-
-def _frame(text: str) -> str:
-    """A sentence without its names and numbers."""
-    for pattern in (_ADDRESS, _PATH, _IDENTIFIER):
-        text = pattern.sub("", text)
-    return text
-
-
-def _worth(item: KeptText) -> int:
-    """How much is lost without it: it came up again and again, and it says something definite."""
-    says = 2
-    if item.kind == "instruction":
-        says = weigh(item.text)
-    elif item.kind in {"identifier", "report"}:
-        # A word with capitals in it may be anybody's name.
-        says = 3 if any(any(map(str.isdigit, name)) for name in _names(item.text)) else 1
-    return says + 2 * (item.uses.bit_length() - 1)
