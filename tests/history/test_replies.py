@@ -13,6 +13,7 @@ from nacre.history.replies import (
     find_reply,
     id_of,
     ids_answered,
+    ids_to_answer,
     ids_waiting,
     is_final,
     last_words,
@@ -162,6 +163,14 @@ def said(id: str, role: str = "user") -> Message:
 def test_what_waits_came_since_the_last_reply() -> None:
     messages = [said("a"), said("", "assistant"), said("b"), said(""), said("", "tool"), said("c")]
     assert (ids_waiting(messages), ids_waiting(messages[:2]), ids_waiting([])) == (["b", "c"], [], [])
+
+
+@pytest.mark.parametrize(
+    ("first", "ids"), [(None, ["b", "c"]), ("b", ["b", "c"]), ("c", ["c"]), ("old", ["old", "b", "c"]), ("", [])]
+)
+def test_a_turn_answers_its_own_message_and_what_came_after_it(first: str | None, ids: list[str]) -> None:
+    messages = [said("a"), Message(role="assistant", content="A"), said("b"), said("c")]
+    assert ids_to_answer(messages, first) == ids
 
 
 def test_a_reply_among_messages_is_the_first_one_after_its_message() -> None:

@@ -17,12 +17,12 @@ from nacre.agent.ports import Context, Emit, Reply
 from nacre.channels.channel import AGAIN, Absent, Accept, Doubtful, Gone, InboundMessage, Later, key_of
 from nacre.errors import ChannelError, ProviderError, Refused, SessionBusy
 from nacre.messages import Message, ToolCall
+from nacre.runtime.counters import Traffic
 from nacre.runtime.gateway.access import Access
 from nacre.runtime.gateway.delivery import Delivery
 from nacre.runtime.gateway.gateway import BROKEN, NOTHING, TOO_FAST, Gateway, Room
 from nacre.runtime.gateway.inbox import KEYS, Inbox, id_of, name_of
 from nacre.runtime.gateway.rate_limit import LoopLimit
-from nacre.runtime.stats import Traffic
 from nacre.sessions import Sessions
 from tests.agent.scene import agent
 from tests.runtime.test_gateway import AT_ONCE, Line, Parrot, serve, served, texts, words

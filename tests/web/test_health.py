@@ -20,10 +20,10 @@ from nacre.agent.ports import Context, Emit, Reply
 from nacre.channels.channel import Accept, InboundMessage
 from nacre.errors import ChannelError, DurabilityUnknown, ProviderError
 from nacre.history.session_state import RULES
+from nacre.runtime.counters import Spread, Traffic, Work
 from nacre.runtime.gateway.access import Access
 from nacre.runtime.gateway.gateway import Gateway, Room
 from nacre.runtime.gateway.inbox import Inbox
-from nacre.runtime.stats import Spread, Traffic, Work
 from nacre.sessions import Sessions
 from nacre.storage.file_store import FileStore
 from nacre.storage.system import System

@@ -6,7 +6,6 @@ import hashlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from itertools import dropwhile
 from typing import Any, Protocol, TypeVar
 
 import anyio
@@ -271,7 +270,8 @@ class Actor:
 
     async def _answer(self, request: TurnRequest) -> Message | None:
         """Commit the message of a request and run the turn that answers it, unless it was answered before."""
-        if request.message is None:
+        first = None if request.message is None else request.message.id
+        if first is None:
             self._session.read()
         else:
             self._session.refresh()
@@ -279,7 +279,7 @@ class Actor:
         if (earlier := await self._commit_message(request.message, system)) is not None:
             return earlier
         self._unsaved_text, self._unstarted = [], []
-        self.answers = self._ids_to_answer(request.message)
+        self.answers = replies.ids_to_answer(self._session.messages, first)
         with anyio.CancelScope() as turn:
             self._turn = turn
             try:
@@ -292,16 +292,6 @@ class Actor:
         not_run = [result_message(call, Output(text=NOT_RUN, failed=True)) for call in self._unstarted]
         await self._session.commit([*not_run, self._with_answers(Message(role="assistant", content=text))])
         raise Stopped("the turn was stopped")
-
-    def _ids_to_answer(self, first: UserMessage | None) -> list[str]:
-        """The ids of the messages that a turn answers that a message begins; None if it is one to resume."""
-        waiting = replies.ids_waiting(self._session.messages)
-        if first is None:
-            return waiting
-        if not first.id:
-            return []
-        # What waited before it had an error. One that is not in memory any more came before all that are.
-        return list(dropwhile(lambda one: one != first.id, waiting)) or [first.id, *waiting]
 
     async def _commit_message(self, message: UserMessage | None, system: str) -> Message | None:
         """Commit a message, and the system prompt if that is new; returns its earlier answer, None if it has none."""
@@ -399,9 +389,8 @@ class Actor:
 
     def _with_answers(self, message: Message) -> Message:
         """The message; if it is the reply of the turn, with the ids of the messages that it answers."""
-        if not (self.answers and replies.is_final(message)):
-            return message
-        return replace(message, extra={**message.extra, replies.ANSWERS: [*self.answers]})
+        is_reply = self.answers and replies.is_final(message)
+        return replace(message, extra={**message.extra, replies.ANSWERS: [*self.answers]}) if is_reply else message
 
     async def _take_waiting(self) -> None:
         """Commit messages that came during the turn, so that the model sees them at its next step."""

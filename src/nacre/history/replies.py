@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise, takewhile
+from itertools import dropwhile, pairwise, takewhile
 
 from nacre.codec import message_of
 from nacre.errors import Conflict
@@ -39,6 +39,15 @@ def ids_waiting(messages: Sequence[Message]) -> list[str]:
     """The ids of the messages since the last reply, in their order."""
     since = takewhile(lambda message: not is_final(message), reversed(messages))
     return [id for id in map(id_of, since) if id][::-1]
+
+
+def ids_to_answer(messages: Sequence[Message], first: str | None) -> list[str]:
+    """The ids of the messages that a turn answers which message `first` begins; None if the turn is resumed."""
+    waiting = ids_waiting(messages)
+    if first is None:
+        return waiting
+    # What waited before it had an error. One that is not in memory any more came before all that are.
+    return (list(dropwhile(lambda one: one != first, waiting)) or [first, *waiting]) if first else []
 
 
 def place_of_id(messages: Sequence[Message], id: str) -> int | None:

@@ -30,6 +30,7 @@ from nacre.render.usage import Prices
 from nacre.runtime import titles
 from nacre.runtime.agent_parts import AgentParts
 from nacre.runtime.context_budget import Budget, Calibrations, Windows
+from nacre.runtime.counters import Work
 from nacre.runtime.file_copies import FileHistory
 from nacre.runtime.folder import Folder
 from nacre.runtime.gateway.queue import StepPacer
@@ -42,7 +43,6 @@ from nacre.runtime.model_chain import (
 )
 from nacre.runtime.models import list_all, make_named
 from nacre.runtime.permissions import PermissionStore, rules_of, skill_rules
-from nacre.runtime.stats import Work
 from nacre.runtime.structured_output import Formed
 from nacre.runtime.subagents import Delegated, Tally
 from nacre.runtime.summarizer import Compactor

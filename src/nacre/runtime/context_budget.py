@@ -17,7 +17,7 @@ from msgspec import Struct
 from nacre.agent.ports import Context, Emit, Provider, Reply
 from nacre.errors import ContextOverflow
 from nacre.history.tokens import ByScript, Calibration, context_sizes
-from nacre.runtime.stats import ProviderWrapper
+from nacre.runtime.counters import ProviderWrapper
 from nacre.user_files import locked, state_folder, write_whole
 
 S = TypeVar("S", bound=Struct)

@@ -23,7 +23,7 @@ from nacre.errors import ConfigError, InvalidAnswer, InvalidArgument, ProviderEr
 from nacre.history.message_text import text_of
 from nacre.messages import Message
 from nacre.runtime import schema_check
-from nacre.runtime.stats import ProviderWrapper
+from nacre.runtime.counters import ProviderWrapper
 
 ATTEMPTS = 3
 _TIMEOUT = 60.0

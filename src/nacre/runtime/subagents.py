@@ -9,7 +9,7 @@ from nacre.agent.ports import Context, Emit, Event, Provider, Reply, Returned
 from nacre.errors import NacreError, Stopped, StoreError
 from nacre.messages import Message
 from nacre.records import SetMeta
-from nacre.runtime.stats import ProviderWrapper
+from nacre.runtime.counters import ProviderWrapper
 from nacre.sessions import Sessions
 from nacre.tools.builtin import Report, Status, Task
 

@@ -26,8 +26,8 @@ from starlette.routing import Route
 import nacre
 from nacre.messages import Load
 from nacre.runtime import App
+from nacre.runtime.counters import SHORT, Spread, Traffic
 from nacre.runtime.gateway.gateway import Gateway
-from nacre.runtime.stats import SHORT, Spread, Traffic
 from nacre.web.api.api_routes import parse_query
 from nacre.web.api.schemas import NoQuery, Readiness
 from nacre.web.caller import caller

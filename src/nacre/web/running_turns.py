@@ -16,7 +16,7 @@ from msgspec import Struct
 from nacre.agent.ports import Emit, Event
 from nacre.errors import Busy, Stopped
 from nacre.runtime.access_tokens import Tokens
-from nacre.runtime.stats import Traffic
+from nacre.runtime.counters import Traffic
 
 T = TypeVar("T")
 MAX_WAITING = 64

@@ -14,9 +14,9 @@ from anyio.abc import TaskGroup
 from nacre.backoff import USUAL, Backoff
 from nacre.channels.channel import Absent, Channel, Doubtful, Gone, InboundMessage, Later, Typist, again
 from nacre.errors import ChannelError, NacreError, StoreError, describe_error
+from nacre.runtime.counters import Traffic
 from nacre.runtime.gateway.inbox import Inbox, id_of
 from nacre.runtime.gateway.rate_limit import LoopLimit
-from nacre.runtime.stats import Traffic
 
 logger = logging.getLogger(__name__)
 

@@ -30,12 +30,12 @@ from nacre.errors import (
 from nacre.history.message_text import text_of
 from nacre.history.replies import ids_answered, ids_waiting, place_of_id
 from nacre.messages import Message
+from nacre.runtime.counters import Refusal, Traffic
 from nacre.runtime.gateway.access import Access
 from nacre.runtime.gateway.delivery import CLOCK, Delivery, TypingIndicators, retry
 from nacre.runtime.gateway.inbox import Inbox, id_of
 from nacre.runtime.gateway.queue import Queue, StepPacer
 from nacre.runtime.gateway.rate_limit import LoopLimit, RateLimit
-from nacre.runtime.stats import Refusal, Traffic
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
