@@ -609,16 +609,16 @@ def rewind_brings_back_what_compaction_moved(open_store: Open) -> None:
         _holds(_live(sessions) == texts)
 
 
-def a_unit_may_hold_notes_and_meta(open_store: Open) -> None:
-    """Messages, notes and meta that belong together are stored as one unit, and retried as one."""
+def a_transaction_may_hold_notes_and_meta(open_store: Open) -> None:
+    """Messages, notes and meta that belong together are stored as one transaction, and retried as one."""
     with open_store() as sessions:
-        unit: list[Message | AppendRecord | SetMeta] = [
+        together: list[Message | AppendRecord | SetMeta] = [
             _user("a"),
             AppendRecord("use", {"prompt": 3}),
             SetMeta({"title": "T"}),
         ]
-        number = sessions.submit("k", unit, id="one").result()
-        _same(sessions.submit("k", unit, id="one").result(), number)
+        number = sessions.submit("k", together, id="one").result()
+        _same(sessions.submit("k", together, id="one").result(), number)
         _same([entry.kind for entry in sessions.records("k")], ["open", "msg", "use", "meta"])
         _same((sessions.get_meta("k"), sessions.records("k", "use")[0].data), ({"title": "T"}, {"prompt": 3}))
         with _raises(InvalidMessage):
