@@ -41,6 +41,14 @@ def test_set_keeps_comments_and_order_and_get_reads_it_back(person: Person) -> N
     assert shown == {"schema_version": 1, "key": "agent.max_steps", "value": 7, "source": "file"}
 
 
+def test_one_rule_is_a_list_of_one(person: Person) -> None:
+    assert person.nacre("config", "set", "permissions.allow", "shell(git status)").code == 0
+    assert person.nacre("config", "get", "permissions.allow").out == "shell(git status)\n"
+    assert person.nacre("config", "set", "permissions.allow", "write_file(a) write_file(b)").code == 2
+    assert person.nacre("config", "set", "permissions.allow", '["shell(git diff)"]').code == 0
+    assert person.nacre("config", "get", "permissions.allow").out == "shell(git diff)\n"
+
+
 def test_the_first_set_makes_a_private_file_that_the_next_command_uses(person: Person) -> None:
     person.model.models["other"] = person.model.models["gemma4:e4b"]
     assert person.nacre("config", "set", "agent.model", "other").code == 0

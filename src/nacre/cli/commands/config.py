@@ -150,7 +150,9 @@ def _value(key: str, words: Sequence[str]) -> Any:
         except ValueError:
             return words[0]
         return tables["value"] if len(tables) == 1 else words[0]
-    if isinstance(setting.default, tuple) and len(words) > 1:
+    # One rule, as shell(git status), is a list of one: it is not split at its spaces.
+    is_rule = words[0].count("(") == 1 and not words[0].lstrip().startswith("[")
+    if isinstance(setting.default, tuple) and (len(words) > 1 or is_rule):
         return tuple(words)
     if len(words) > 1:
         hint = f"nacre config set {key} {shlex.quote(' '.join(words))}"
