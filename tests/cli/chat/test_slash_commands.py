@@ -248,7 +248,8 @@ def test_a_session_is_exported_once_and_never_over_another_file(root: Path, tmp_
     ended = talked(root, "first", f"/export {page}", f"/export {text}", f"/export {text}")
     assert page.read_text().startswith("<!doctype html>")
     assert "One." in text.read_text()
-    assert "exists already" in ended.words
+    assert "exists already; nothing was written" in ended.words
+    assert "--force" not in ended.words
 
 
 def test_models_are_listed_and_changed(root: Path) -> None:

@@ -118,8 +118,11 @@ class Screen:
         place = Path(path).expanduser() if path else Path(f"{key}.md")
         excerpt = live_view(self._app.sessions, key)
         form = page if place.suffix.lower() in {".html", ".htm"} else document
-        with _as_nacre_error():
+        try:
             count = write(place, (piece.encode() for piece in form(excerpt.cover, excerpt.parts())), force=False)
+        except Failure as failure:
+            # Its hint is for the command line: here there is no --force.
+            raise NacreError(failure.message) from failure
         return f"{place}: {count:,} bytes"
 
 
