@@ -224,7 +224,9 @@ def test_a_fact_from_pasted_text_is_shown_as_not_in_force_until_it_is_confirmed(
     assert nacre("memory", "history", "Mallory", "--json").json["items"][0]["state"] == "waiting"
     assert nacre("memory", "confirm", item["id"]).code == 0
     assert nacre("memory", "list", "--json").json["items"][0]["pending"] is False
-    assert nacre("memory", "confirm", "Mallory").code == 3
+    again = nacre("memory", "confirm", "Mallory")
+    assert again.code == 3
+    assert "no fact that waits to be confirmed matches 'Mallory'" in again.err
     assert nacre("memory", "forget", "Mallory", "--yes", "--json").json["erased"] == 2
     assert (
         nacre("memory", "list", "--json").json["items"]

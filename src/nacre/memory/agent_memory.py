@@ -339,7 +339,7 @@ class Memory:
         """Let a fact hold that was waiting for a person to confirm it. Raises NoSuchFact."""
         with self._change() as state:
             self._update_index()
-            found = self._one_of(what, state.pending, "no fact waits for an answer to")
+            found = self._one_of(what, state.pending, "no fact that waits to be confirmed matches")
             line = replace(found, pending=False)
             near = self._near(line.subject, line.text)
             self._store.write([line, *_strikes(extraction.replaced_by(line, near), by=line)])
