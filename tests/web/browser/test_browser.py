@@ -279,3 +279,15 @@ def test_who_is_done_logs_out(site: str, visit: Visit) -> None:
     page.wait_for_url(f"{site}/login")
     page.goto(f"{site}{PAGE}")
     assert "/login?next=" in page.url
+
+
+def test_a_link_with_a_token_logs_in_where_the_form_is_open_already(site: str, visit: Visit) -> None:
+    page = visit(site, PAGE, forgiven="401")
+    page.keyboard.press("?")
+    page.click("dialog >> text=Log out")
+    page.wait_for_url(f"{site}/login")
+    # Only the part behind the # differs, so the browser loads nothing.
+    page.goto(f"{site}/login#token=that-of-yesterday")
+    page.wait_for_selector("#wrong:has-text('the token is wrong')")
+    page.goto(f"{site}/login#token={quote(TOKEN)}")
+    page.wait_for_url(f"{site}/")

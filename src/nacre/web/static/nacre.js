@@ -27,8 +27,13 @@ const login = async token => {
   else $("#wrong").textContent = await why(answer);
 };
 if ($("#login")) {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) { history.replaceState(null, "", location.pathname + location.search); login(given); }
+  const take = () => {
+    const given = new URLSearchParams(location.hash.slice(1)).get("token");
+    if (given) { history.replaceState(null, "", location.pathname + location.search); login(given); }
+  };
+  take();
+  // A link that is opened where the form is already loads no page.
+  addEventListener("hashchange", take);
   $("#login").addEventListener("submit", event => { event.preventDefault(); login(event.target.token.value); });
 }
 
