@@ -55,6 +55,20 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
     assert missing == []
 
 
+def test_every_function_that_the_architecture_names_is_in_its_file() -> None:
+    questions = (ROOT / "ARCHITECTURE.md").read_text().partition("## Reading the source")[2].partition("\n## ")[0]
+    named = [
+        (file, name)
+        for file, words in re.findall(r"`([\w/]+\.py)` \(([^)]*)\)", questions)
+        for name in re.findall(r"`(?:\w+\.)?(\w+)`", words)
+    ]
+    missing = [
+        (file, name) for file, name in named if not re.search(rf"(def|class) {name}\b", (PACKAGE / file).read_text())
+    ]
+    assert named
+    assert missing == []
+
+
 @pytest.mark.parametrize("verb", [*verbs.SESSIONS, *(f"nacre {verb}" for verb in verbs.TOP)])
 def test_every_verb_is_in_the_page_on_the_command_line(verb: str) -> None:
     assert re.search(rf"`{verb}\b", (ROOT / "docs" / "cli.md").read_text())
