@@ -84,13 +84,8 @@ def cut(found: list[SessionInfo], wanted: Wanted, *, total: int) -> Page:
 
 def place_of(info: SessionInfo, wanted: Wanted) -> Place:
     """Where a session is in a list."""
-    match wanted.order:
-        case "updated" | "created":
-            value: str | int = sortable(getattr(info, wanted.order))
-        case "key":
-            value = info.key
-        case _:
-            value = getattr(info, wanted.order)
+    value = getattr(info, wanted.order)
+    value = sortable(value) if isinstance(value, datetime) else value
     return Place(wanted.order, wanted.reverse, value, info.key, info.generation)
 
 

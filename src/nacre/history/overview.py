@@ -53,15 +53,9 @@ class Overview(NamedTuple):
 def overview(view: Records) -> Overview:
     """Read what a list shows of a session; one whose last message cannot be read is damaged, and still listed."""
     meta = session_state.meta(view, view.state) if view.state.mp else {}
-    title, cwd = meta.get("title"), meta.get("cwd")
     pinned, tags = labels(meta)
-    found = Overview(
-        title=title if isinstance(title, str) else "",
-        meta=meta,
-        tags=tags,
-        pinned=pinned,
-        cwd=cwd if isinstance(cwd, str) else "",
-    )
+    title, cwd = (text if isinstance(text, str) else "" for text in (meta.get("title"), meta.get("cwd")))
+    found = Overview(title=title, meta=meta, tags=tags, pinned=pinned, cwd=cwd)
     try:
         record = next(session_state.newest(view, 1), None)
         last = (record if record.blobs is None else view.whole(record)).m if record is not None else None

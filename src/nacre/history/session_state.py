@@ -6,9 +6,9 @@ whose ordinal is above `i - live`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -93,11 +93,9 @@ def apply(operation: Operation, stamp: RecordStamp, state: State, view: Records)
 def replay(record: Record, state: State, view: Records) -> tuple[int | None, State]:
     """Return the link and state of a written record when it follows another state than it did."""
     operation: Operation
-    match record.t:
+    match record.t if record.t == "msg" or record.restored_from is None else "":
         case "msg":
             operation = AppendMessage(raw=Raw())
-        case _ if record.restored_from is not None:
-            return record.p, state
         case "sum":
             operation = Summarise(record.text or "", record.upto)
         case "trunc":
@@ -107,7 +105,7 @@ def replay(record: Record, state: State, view: Records) -> tuple[int | None, Sta
         case "meta":
             operation = SetMeta({})
         case _:
-            # Other kinds leave the state as it is.
+            # Other kinds leave the state as it is, and so does what was restored, unless it is a message.
             return record.p, state
     try:
         st = _after(operation, record.n, state, view) or state
@@ -187,20 +185,20 @@ def last(view: Records) -> tuple[int, Message] | None:
 
 def summary(view: Records, state: State) -> str:
     """The summary in force, "" if none; where its record is lost, the one before it."""
-    record = _summary_record(view, state)
+    record = _latest(view, state, "sum")
     return record.text or "" if record is not None else ""
 
 
 def meta(view: Records, state: State) -> dict[str, Any]:
     """The session's meta as last described; where that record is lost, as described before."""
-    record = _meta_record(view, state)
+    record = _latest(view, state, "meta")
     return record.meta or {} if record is not None else {}
 
 
 def keep(view: Records) -> set[int]:
     """The records that compaction must leave in the log: what is live or in force, and where its branches began."""
     live = {n for record in chain(view, view.state) for n in (record.n, record.st.br)}
-    in_force = (_summary_record(view, view.state), _meta_record(view, view.state))
+    in_force = (_latest(view, view.state, "sum"), _latest(view, view.state, "meta"))
     return (live | {record.n for record in in_force if record is not None} | {view.state.br}) - {0}
 
 
@@ -307,22 +305,14 @@ def _is_on(n: int, state: State, view: Records) -> bool:
     return False
 
 
-def _summary_record(view: Records, state: State) -> Record | None:
-    return _latest(view, state.sp, "sum", lambda before: before.sp)
-
-
-def _meta_record(view: Records, state: State) -> Record | None:
-    return _latest(view, state.mp, "meta", lambda before: before.mp)
-
-
-def _latest(view: Records, n: int, kind: str, before: Callable[[State], int]) -> Record | None:
-    """Record `n`, or where it is lost the one that was in force before it."""
-    while n:
+def _latest(view: Records, state: State, kind: Literal["sum", "meta"]) -> Record | None:
+    """The summary or the meta in force; where its record is lost, the one that was in force before it."""
+    while n := state.sp if kind == "sum" else state.mp:
         record = view.find(n)
         if record is not None:
             return record if record.t == kind else None
         earlier = next(view.back(n), None)
-        n = before(earlier.st) if earlier is not None else 0
+        state = earlier.st if earlier is not None else State()
     return None
 
 

@@ -242,12 +242,8 @@ _SMALLEST_RATIO, _LARGEST_RATIO = 0.3, 8.0
 _MARGIN = 1.1
 """Texts of one script differ; too many is the safe side."""
 _CLOSE, _NOISE, _FALL, _LEAST_DOUBT = 0.02, 0.1, 0.25, 0.005
-_UNKNOWN: Mapping[str, Ratio] = {
-    "latin": Ratio(doubt=0.05),
-    "accented": Ratio(doubt=0.2),
-    "digits": Ratio(doubt=0.2),
-    "eastern": Ratio(doubt=2.0),
-}
+_DOUBTS = {"latin": 0.05, "accented": 0.2, "digits": 0.2, "eastern": 2.0}
+_UNKNOWN = {script: Ratio(doubt=doubt) for script, doubt in _DOUBTS.items()}
 """What is known before anything was reported: vocabularies differ little in English and code."""
 
 

@@ -158,6 +158,17 @@ def _transcript(view: View, state: State, *, tip: int, wanted: Wanted, numbers: 
     hidden = state.i - state.live
     low = 1 if wanted.is_all or tip else hidden + 1
     shown = [number for number in numbers if number * CHUNK < state.i and (number + 1) * CHUNK >= low and number >= 0]
+    # Chunks next to each other, read at once, so cut that no result is apart from the message that called for it.
+    chunks: list[Chunk] = []
+    records: Sequence[Record] = ()
+    if shown:
+        first, last = shown[0] * CHUNK + 1 - _MAX_RUN, (shown[-1] + 1) * CHUNK + _MAX_RUN
+        records = branches.between(view, state, max(first, low), last)
+    for number in shown:
+        start, end = _bound(records, max(number * CHUNK + 1, low)), _bound(records, (number + 1) * CHUNK + 1)
+        found = [record for record in records if start <= record.st.i < end]
+        stored = [_stored(view, record) for record in found]
+        chunks.append(Chunk(number=number, places=[record.st.i for record in found], stored=stored))
     return Transcript(
         key=view.key,
         generation=view.uid,
@@ -175,23 +186,8 @@ def _transcript(view: View, state: State, *, tip: int, wanted: Wanted, numbers: 
             for parent, tips in branches.alternatives(view, state).items()
         ],
         is_archived=view.is_archived,
-        chunks=_chunks(view, state, shown, low=low),
+        chunks=chunks,
     )
-
-
-def _chunks(view: View, state: State, numbers: Sequence[int], *, low: int) -> list[Chunk]:
-    """Chunks next to each other, read at once, so cut that no result is apart from the message that called for it."""
-    if not numbers:
-        return []
-    first, last = numbers[0] * CHUNK + 1 - _MAX_RUN, (numbers[-1] + 1) * CHUNK + _MAX_RUN
-    records = branches.between(view, state, max(first, low), last)
-    chunks: list[Chunk] = []
-    for number in numbers:
-        start, end = _bound(records, max(number * CHUNK + 1, low)), _bound(records, (number + 1) * CHUNK + 1)
-        found = [record for record in records if start <= record.st.i < end]
-        stored = [_stored(view, record) for record in found]
-        chunks.append(Chunk(number=number, places=[record.st.i for record in found], stored=stored))
-    return chunks
 
 
 def _bound(records: Sequence[Record], place: int) -> int:

@@ -75,7 +75,7 @@ def recent(  # noqa: PLR0913 - what `window` takes, and the count
     while turn := _turn(newest_first, estimate, *((limit - size, tokens - used) if parts else (math.inf, math.inf))):
         piece = attach_results([*turn, *seeking])
         # There is something to say if this turn is the oldest one.
-        needs_note = read + len(turn) < count or summary or not _begins(turn[0])
+        needs_note = read + len(turn) < count or summary or not is_beginning(turn[0])
         room = tokens - used - (note if needs_note else 0)
         if not parts:
             piece, steps, shortened = _shorten(piece, room, estimate)
@@ -147,12 +147,13 @@ def _turn(newest_first: Iterator[Message], estimate: Estimate, limit: float, roo
         if seen is not None:
             limit -= 1 + len(seen.tool_calls)
             room -= estimate(seen)
-        if _begins(message) or limit < 0 or room < 0:
+        if is_beginning(message) or limit < 0 or room < 0:
             break
     return found[::-1]
 
 
-def _begins(message: Message) -> bool:
+def is_beginning(message: Message) -> bool:
+    """Tell whether a turn begins with a message."""
     return message.role == "user" and SAID_AS not in message.extra
 
 

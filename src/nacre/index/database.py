@@ -89,10 +89,8 @@ CREATE TABLE origin (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE);
 CREATE INDEX message_log ON message (log);
 CREATE INDEX message_shared ON message (shared, n) WHERE shared > 0;
 CREATE INDEX message_ts ON message (ts, log);
-CREATE VIRTUAL TABLE words USING fts5 (
-    body, content='', tokenize='porter unicode61 remove_diacritics 2');
-CREATE VIRTUAL TABLE grams USING fts5 (
-    body, content='', tokenize='trigram', detail=none, columnsize=0);
+CREATE VIRTUAL TABLE words USING fts5 (body, content='', tokenize='porter unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE grams USING fts5 (body, content='', tokenize='trigram', detail=none, columnsize=0);
 CREATE VIRTUAL TABLE stems USING fts5vocab (words, row);
 CREATE VIRTUAL TABLE terms USING fts5vocab (grams, row);
 PRAGMA user_version = {VERSION};

@@ -82,7 +82,8 @@ class Intake:
 
     def __init__(self, system: System, place: SessionPaths, fd: int, progress: Progress) -> None:
         self._before = progress
-        self._is_free, self._file = stat_when_free(system, fd)
+        self.is_free, self._file = stat_when_free(system, fd)
+        """False if a writer was at the log: there may be more by now."""
         self._lines = Lines(system, fd, self._file.st_size)
         tail = examine(self._lines, key="")
         self._header = tail.header
@@ -91,7 +92,7 @@ class Intake:
         # Records count before the first number in doubt, and kept ones before a limit. While a writer is at the log,
         # its last batch may be taken back.
         self._first = tail.first
-        self._limit = 0 if last is None else n + 1 if self._is_free else last.batch
+        self._limit = 0 if last is None else n + 1 if self.is_free else last.batch
         self._kept = frozenset(piece.record.n for piece in tail.kept if piece.record is not None)
         check((n,))
         self._view = LogView(self._lines, header=tail.header, n=n, state=state_of(last), system=system, place=place)
@@ -134,8 +135,23 @@ class Intake:
         """The messages after what was read before."""
         after = self._before.n
         goes_on = after and self._is_same_file
-        if not goes_on:
-            yield from self._moved_out(after)
+        # 1. What a fork shares and what compaction took out of the log, without what is in the log too.
+        if self._view.base is not None and not after:
+            # Each header in what a fork shares is that of the session which wrote what follows.
+            origin = ""
+            for shared in self._view.base.all():
+                if shared.t == "open":
+                    origin = shared.uid or ""
+                elif shared.m is not None:
+                    yield self._found(shared, shared.m)._replace(origin=origin)
+        if not goes_on and self._header.cold:
+            seen = {piece.record.n for piece in self._lines.forward() if piece.record is not None}
+            for piece in self._view.cold():
+                record = piece.record
+                if record is not None and record.m is not None and record.n > after and record.n not in seen:
+                    seen.add(record.n)
+                    yield self._found(record, record.m)
+        # 2. What is in the log.
         self._is_in_log = True
         last = after
         for piece in self._lines.forward(self._before.offset if goes_on else 0):
@@ -154,47 +170,14 @@ class Intake:
         """How far the log has been read by now; as before while only what was moved out has been."""
         if not self._is_in_log:
             return self._before
-        offset, n, crc = self._at
-        return Progress(
-            device=self._file.st_dev,
-            inode=self._file.st_ino,
-            size=self._file.st_size,
-            mtime=self._file.st_mtime_ns if self._is_done and self._is_free else _UNSETTLED,
-            uid=self._header.uid,
-            offset=offset,
-            n=n,
-            crc=crc,
-            cold=self._header.cold,
-            calls=msgspec.json.encode(self._calls).decode(),
-        )
-
-    @property
-    def is_settled(self) -> bool:
-        """False if a writer was at the log: there may be more by now."""
-        return self._is_free
+        file, uid, cold = self._file, self._header.uid, self._header.cold
+        mtime = file.st_mtime_ns if self._is_done and self.is_free else _UNSETTLED
+        calls = msgspec.json.encode(self._calls).decode()
+        return Progress(file.st_dev, file.st_ino, file.st_size, mtime, uid, *self._at, cold, calls)
 
     @property
     def _is_same_file(self) -> bool:
         return (self._before.device, self._before.inode) == (self._file.st_dev, self._file.st_ino)
-
-    def _moved_out(self, after: int) -> Iterator[Found]:
-        """What a fork shares and what compaction took out of the log, without what is in the log too."""
-        if self._view.base is not None and not after:
-            # Each header in what a fork shares is that of the session which wrote what follows.
-            origin = ""
-            for shared in self._view.base.all():
-                if shared.t == "open":
-                    origin = shared.uid or ""
-                elif shared.m is not None:
-                    yield self._found(shared, shared.m)._replace(origin=origin)
-        if not self._header.cold:
-            return
-        seen = {piece.record.n for piece in self._lines.forward() if piece.record is not None}
-        for piece in self._view.cold():
-            record = piece.record
-            if record is not None and record.m is not None and record.n > after and record.n not in seen:
-                seen.add(record.n)
-                yield self._found(record, record.m)
 
     def _found(self, record: Record, message: Message) -> Found:
         check((record.n,))

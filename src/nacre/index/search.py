@@ -376,7 +376,17 @@ class _Search:
             if hidden := ", ".join(str(log) for (log,) in rows):
                 self._where.append(f"message.log NOT IN ({hidden})")
                 logs = f"SELECT id FROM log WHERE id NOT IN ({hidden})"  # noqa: S608 - our own numbers
-        self._once(logs)
+        # What a fork shares with a session that is searched too is found where it was written.
+        if self._connection.execute("SELECT 1 FROM message WHERE shared > 0 LIMIT 1").fetchone() is not None:
+            among = f" AND log.id IN ({logs})" if logs else ""
+            there = f"SELECT origin.id FROM origin JOIN log ON log.uid = origin.uid WHERE kind = 'session'{among}"  # noqa: S608
+            among = f" AND other.log IN ({logs})" if logs else ""
+            # Where the writer is gone, of several forks the first.
+            first = (
+                "NOT EXISTS (SELECT 1 FROM message AS other WHERE other.shared > 0 AND other.shared = message.shared "  # noqa: S608
+                f"AND other.n = message.n AND other.log < message.log{among})"
+            )
+            self._where.append(f"(message.shared = 0 OR (message.shared NOT IN ({there}) AND {first}))")
         if query.skip is not None:
             # Archived generations stay: their numbers start again, and they are not what the numbers count.
             active = "SELECT id FROM log WHERE key = ? AND NOT archived"
@@ -385,20 +395,6 @@ class _Search:
             self._add("message.ts >= ?", pack_time(query.since))
         if query.until:
             self._add("message.ts <= ?", pack_time(query.until))
-
-    def _once(self, logs: str) -> None:
-        """Leave out what a fork shares with a session that is searched too: it is found where it was written."""
-        if self._connection.execute("SELECT 1 FROM message WHERE shared > 0 LIMIT 1").fetchone() is None:
-            return
-        among = f" AND log.id IN ({logs})" if logs else ""
-        there = f"SELECT origin.id FROM origin JOIN log ON log.uid = origin.uid WHERE kind = 'session'{among}"  # noqa: S608
-        among = f" AND other.log IN ({logs})" if logs else ""
-        # Where the writer is gone, of several forks the first.
-        first = (
-            "NOT EXISTS (SELECT 1 FROM message AS other WHERE other.shared > 0 AND other.shared = message.shared "  # noqa: S608
-            f"AND other.n = message.n AND other.log < message.log{among})"
-        )
-        self._where.append(f"(message.shared = 0 OR (message.shared NOT IN ({there}) AND {first}))")
 
     def _only_in(self, query: Query) -> str:
         """Take messages of some sessions alone; gives the numbers of their logs."""

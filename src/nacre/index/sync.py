@@ -156,7 +156,7 @@ class CatchUp:
                             return False
                 tables.save_progress(connection, log, intake.progress())
                 # What is written from now on is marked, or found otherwise; what a writer was at is read again.
-                connection.execute("UPDATE log SET has_more = ? WHERE id = ?", (not intake.is_settled, log))
+                connection.execute("UPDATE log SET has_more = ? WHERE id = ?", (not intake.is_free, log))
         except Gone:
             return False
         except (OSError, StoreError) as error:

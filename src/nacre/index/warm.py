@@ -21,8 +21,6 @@ _TAGS = "SELECT substr(path, 10), tag FROM tag JOIN log ON log.id = tag.log WHER
 # In a store's root these belong to an earlier agent: they are taken in when the store is opened.
 _EARLIER = (".json", ".jsonl", ".archived")
 
-_Rows = dict[str, tuple[Any, ...]]
-
 
 class Listed(NamedTuple):
     """What a listing says of an active session."""
@@ -43,11 +41,22 @@ class Listed(NamedTuple):
 
 def listed(root: str, *, cache: str | None = None) -> list[Listed] | None:
     """The active sessions, in no order; None if the index cannot be used or does not know every log as it is now."""
+    folder = folder_of(root, cache)
+    path = f"{folder}/{FILE}"
     try:
-        rows, tags = _rows(folder_of(root, cache))
+        # 1. What the index knows, and tags, by the log's name, if it is ours to read and of this version.
+        if not is_own(folder) or not os.path.isfile(path) or os.path.islink(path):
+            return None
+        tags: dict[str, tuple[str, ...]] = {}
+        with closing(sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)) as connection:
+            if connection.execute("PRAGMA user_version").fetchone() != (VERSION,):
+                return None
+            for name, tag in connection.execute(_TAGS):
+                tags[name] = (*tags.get(name, ()), tag)
+            rows: dict[str, tuple[Any, ...]] = {row[0]: row for row in connection.execute(_ACTIVE)}
         if not rows or any(name.endswith(_EARLIER) for name in os.listdir(root)):
             return None
-        # The logs must be just those that are known, each as it was.
+        # 2. The logs must be just those that are known, each as it was.
         count = 0
         with os.scandir(f"{root}/sessions") as entries:
             for count, entry in enumerate(entries, 1):  # noqa: B007 - how many there were
@@ -67,20 +76,6 @@ def listed(root: str, *, cache: str | None = None) -> list[Listed] | None:
     except (OSError, sqlite3.Error, TypeError, ValueError):
         # In a damaged database values may be anything; the next opening will see to it.
         return None
-
-
-def _rows(folder: str) -> tuple[_Rows, dict[str, tuple[str, ...]]]:
-    """What the index knows, and tags, by the log's name; nothing if it is not ours to read, or of another version."""
-    path = f"{folder}/{FILE}"
-    if not is_own(folder) or not os.path.isfile(path) or os.path.islink(path):
-        return {}, {}
-    with closing(sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)) as connection:
-        if connection.execute("PRAGMA user_version").fetchone() != (VERSION,):
-            return {}, {}
-        tags: dict[str, tuple[str, ...]] = {}
-        for name, tag in connection.execute(_TAGS):
-            tags[name] = (*tags.get(name, ()), tag)
-        return {row[0]: row for row in connection.execute(_ACTIVE)}, tags
 
 
 # ---- Where the index of a store is kept, and whether what is there can be trusted; loads next to nothing

@@ -8,10 +8,10 @@ from itertools import accumulate
 from msgspec import Struct
 
 from nacre.history.message_text import text_of
-from nacre.history.pairing import SAID_AS, as_shown
+from nacre.history.pairing import as_shown
 from nacre.history.tokens import count
 from nacre.history.tokens import estimate as by_length
-from nacre.history.window import Estimate
+from nacre.history.window import Estimate, is_beginning
 from nacre.messages import Message
 
 _FULL, _FULL_OF_MESSAGES = 0.8, 0.96
@@ -147,11 +147,6 @@ def cuts(messages: Sequence[Message]) -> Iterator[int]:
     for at in range(1, _active(messages) + 1):
         if is_beginning(messages[at]) and earliest[at] >= at:
             yield at
-
-
-def is_beginning(message: Message) -> bool:
-    """Tell whether a turn begins with a message."""
-    return message.role == "user" and SAID_AS not in message.extra
 
 
 def _active(messages: Sequence[Message]) -> int:

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from nacre.history.message_text import text_of
 from nacre.history.tokens import count
+from nacre.history.window import is_beginning
 from nacre.messages import Message
 from nacre.summaries.instructions import weigh
-from nacre.summaries.plan import is_beginning
 
 HEADING = "[kept word for word; the number says how often it came up]"
 SKILL = "use_skill"
