@@ -13,28 +13,11 @@ from typing import Any, Literal, assert_never
 from msgspec import Raw
 from msgspec.structs import replace
 
+from nacre import records
 from nacre.codec import message_of
 from nacre.errors import Conflict
 from nacre.messages import Message
-from nacre.records import (
-    FORMAT,
-    AppendMessage,
-    AppendRecord,
-    Delete,
-    MemoryView,
-    Operation,
-    Pop,
-    Record,
-    Records,
-    RecordStamp,
-    Restore,
-    Rewind,
-    Rules,
-    SetMeta,
-    State,
-    Summarise,
-    Truncate,
-)
+from nacre.records import FORMAT, AppendMessage, MemoryView, Operation, Record, Records, RecordStamp, Rules, State
 
 _FAR = 32
 _BEFORE_ALL = Record(v=FORMAT, n=0, t="", ts="", st=State())
@@ -65,23 +48,23 @@ def apply(operation: Operation, stamp: RecordStamp, state: State, view: Records)
     if st is None:
         return None
     match operation:
-        case Summarise(text, upto):
+        case records.Summarise(text, upto):
             return _record(stamp, "sum", st, text=text, upto=upto)
-        case Truncate(keep):
+        case records.Truncate(keep):
             return _record(stamp, "trunc", st, keep=max(keep, 0))
-        case Rewind(to, keeps_summary):
+        case records.Rewind(to, keeps_summary):
             return _record(stamp, "head", st, to=to, sum=keeps_summary)
-        case Pop():
+        case records.Pop():
             return _record(stamp, "head", st, pop=1)
-        case SetMeta(fields):
+        case records.SetMeta(fields):
             # None takes a field away.
             merged = {**meta(view, state), **fields}
             return _record(stamp, "meta", st, meta={name: value for name, value in merged.items() if value is not None})
-        case AppendRecord(kind, data):
+        case records.AppendRecord(kind, data):
             return _record(stamp, kind, st, data=data)
-        case Delete():
+        case records.Delete():
             return _record(stamp, "del", st)
-        case Restore(record, source):
+        case records.Restore(record, source):
             # A record from quarantine at its new place; its time is the old one.
             p = state.hd if record.t == "msg" else None
             place = {"n": stamp.n, "b": stamp.b, "tx": stamp.tx, "r": stamp.r, "id": stamp.id, "p": p}
@@ -97,13 +80,13 @@ def replay(record: Record, state: State, view: Records) -> tuple[int | None, Sta
         case "msg":
             operation = AppendMessage(raw=Raw())
         case "sum":
-            operation = Summarise(record.text or "", record.upto)
+            operation = records.Summarise(record.text or "", record.upto)
         case "trunc":
-            operation = Truncate(record.keep or 0)
+            operation = records.Truncate(record.keep or 0)
         case "head":
-            operation = Pop() if record.pop else Rewind(record.to or 0, record.sum)
+            operation = records.Pop() if record.pop else records.Rewind(record.to or 0, record.sum)
         case "meta":
-            operation = SetMeta({})
+            operation = records.SetMeta({})
         case _:
             # Other kinds leave the state as it is, and so does what was restored, unless it is a message.
             return record.p, state
@@ -126,13 +109,13 @@ def chain(view: Records, state: State) -> Iterator[Record]:
                          ^--------------------'
         ordinal   1      2      3             3      4        head 9, ordinal 4, 3 live: e, d, b
 
-    `records` goes back record by record; `want` is the number of the next message, `ordinal` its place in the chain.
+    `older` goes back record by record; `want` is the number of the next message, `ordinal` its place in the chain.
     """
     floor = state.i - state.live
     want, ordinal = state.hd, state.i
-    records = view.back(want)
+    older = view.back(want)
     while want and ordinal > floor:
-        record = next(records, _BEFORE_ALL)
+        record = next(older, _BEFORE_ALL)
         # 1. It went past the wanted message, which is not in the log. It may have been moved out: a fork can go back to
         #    what had been moved out of the log that it shares.
         if record.n < want:
@@ -142,7 +125,7 @@ def chain(view: Records, state: State) -> Iterator[Record]:
         # 2. This one is not on the chain, or not a message. If the link leads far away, search by number.
         if record.n > want:
             if record.n - want > _FAR:
-                records = view.back(want)
+                older = view.back(want)
             continue
         # 3. The wanted message is lost. Bridge the gap: before it came what was last when this record was written.
         #    If that has no smaller ordinal, it is another branch, and where this one came from is lost too.
@@ -247,7 +230,7 @@ def _after(operation: Operation, n: int, state: State, view: Records) -> State |
     match operation:
         case AppendMessage():
             return _after_saying(n, state)
-        case Summarise(_, upto):
+        case records.Summarise(_, upto):
             covered = i - live
             if upto is not None:
                 record = view.find(upto)
@@ -255,19 +238,19 @@ def _after(operation: Operation, n: int, state: State, view: Records) -> State |
                     raise Conflict(f"record {upto} is not a live message")
                 covered = record.st.i
             return State(hd, i, i - covered, n, mp, n, br)
-        case Truncate(count):
+        case records.Truncate(count):
             return State(hd, i, max(count, 0), sp, mp, n, br) if max(count, 0) < live else None
-        case Rewind(to, keeps_summary):
+        case records.Rewind(to, keeps_summary):
             return _rewind(to, n, state, view, keeps_summary=keeps_summary)
-        case Pop():
+        case records.Pop():
             last = next(chain(view, state), None)
             before = last.st.i - 1 if last is not None else 0
             return State(last.p or 0, before, before - (i - live), sp, mp, n, n) if last is not None else None
-        case SetMeta():
+        case records.SetMeta():
             return State(hd, i, live, sp, n, state.h, br)
-        case AppendRecord() | Delete():
+        case records.AppendRecord() | records.Delete():
             return state
-        case Restore(record, _):
+        case records.Restore(record, _):
             return _after_saying(n, state) if record.t == "msg" else state
         case _:
             assert_never(operation)

@@ -234,42 +234,37 @@ def _apply(connection: sqlite3.Connection, look: Look, pending: Iterable[str], n
     """
     with transaction(connection):
         catalog.save(connection, look.changed)
-        is_erased = _sort_out(connection, look)
+        # Settle which logs count, and whose the text is that was read.
+        gone = set(look.gone)
+        names = {seen.name for seen in look.changed}.union(place_of("", path).name for path in gone)
+        rows = "SELECT id, path, archived, uid, kind, counts FROM log WHERE name = ?"
+        idle: list[tuple[int, str]] = []
+        for name in names:
+            logs = connection.execute(rows, (name,)).fetchall()
+            # A log that a crash left under two names counts as the active one; what is being deleted does not count.
+            there = [log for log in logs if log[1] not in gone]
+            deleted = [place_of("", path).archived for _, path, _, _, kind, _ in there if kind == DELETED]
+            by_uid: dict[str, int] = {}
+            for number, path, _, uid, kind, _ in sorted(there, key=lambda log: not log[2]):
+                generation = place_of("", path).archived if deleted else ""
+                is_being_erased = any("" < generation <= (other or generation) for other in deleted)
+                if kind == SESSION and not is_being_erased:
+                    by_uid[uid or path] = number
+            counting = set(by_uid.values())
+            for number, path, _, uid, _, counts in logs:
+                if path in gone or number not in counting:
+                    idle.append((number, uid))
+                if counts != (number in counting):
+                    connection.execute("UPDATE log SET counts = ? WHERE id = ?", (number in counting, number))
+        is_erased = any([_give_up(connection, number, uid) for number, uid in idle])  # noqa: C419 - each of them
+        for path in gone:
+            for (number,) in connection.execute("SELECT id FROM log WHERE path = ?", (path,)).fetchall():
+                _erase(connection, number)
         connection.executemany("DELETE FROM pending WHERE path = ?", ((path,) for path in pending))
         connection.executemany("INSERT OR IGNORE INTO pending VALUES (?)", ((path,) for path in look.unsettled))
         _save(connection, now)
     if is_erased:
         scrub(connection)
-
-
-def _sort_out(connection: sqlite3.Connection, look: Look) -> bool:
-    """Settle which logs count, and whose the text is that was read; tells whether some of it was erased."""
-    gone = set(look.gone)
-    names = {seen.name for seen in look.changed}.union(place_of("", path).name for path in gone)
-    rows = "SELECT id, path, archived, uid, kind, counts FROM log WHERE name = ?"
-    idle: list[tuple[int, str]] = []
-    for name in names:
-        logs = connection.execute(rows, (name,)).fetchall()
-        # A log that a crash left under two names counts as the active one; what a deletion has begun to erase does not.
-        there = [log for log in logs if log[1] not in gone]
-        deleted = [place_of("", path).archived for _, path, _, _, kind, _ in there if kind == DELETED]
-        by_uid: dict[str, int] = {}
-        for number, path, _, uid, kind, _ in sorted(there, key=lambda log: not log[2]):
-            generation = place_of("", path).archived if deleted else ""
-            is_being_erased = any("" < generation <= (other or generation) for other in deleted)
-            if kind == SESSION and not is_being_erased:
-                by_uid[uid or path] = number
-        counting = set(by_uid.values())
-        for number, path, _, uid, _, counts in logs:
-            if path in gone or number not in counting:
-                idle.append((number, uid))
-            if counts != (number in counting):
-                connection.execute("UPDATE log SET counts = ? WHERE id = ?", (number in counting, number))
-    is_erased = any([_give_up(connection, number, uid) for number, uid in idle])  # noqa: C419 - each of them
-    for path in gone:
-        for (number,) in connection.execute("SELECT id FROM log WHERE path = ?", (path,)).fetchall():
-            _erase(connection, number)
-    return is_erased
 
 
 def _give_up(connection: sqlite3.Connection, log: int, uid: str) -> bool:

@@ -41,9 +41,9 @@ class Listed(NamedTuple):
 
 def listed(root: str, *, cache: str | None = None) -> list[Listed] | None:
     """The active sessions, in no order; None if the index cannot be used or does not know every log as it is now."""
-    folder = folder_of(root, cache)
-    path = f"{folder}/{FILE}"
     try:
+        folder = folder_of(root, cache)
+        path = f"{folder}/{FILE}"
         # 1. What the index knows, and tags, by the log's name, if it is ours to read and of this version.
         if not is_own(folder) or not os.path.isfile(path) or os.path.islink(path):
             return None
