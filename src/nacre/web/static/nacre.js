@@ -99,7 +99,7 @@ sideSearch?.addEventListener("input", () => { clearTimeout(sideTimer); sideTimer
 
 // ---- a transcript: a run of chunks between two gaps, which are as high as what is not there
 
-const MOST_ELEMENTS = 1500;
+const MAX_ELEMENTS = 1500;
 
 class Scroller {
   constructor() {
@@ -241,7 +241,7 @@ class Scroller {
     this.hold(() => { this.trim(); this.fill(); });
   }
 
-  get isHeavy() { return main.getElementsByTagName("*").length > MOST_ELEMENTS; }
+  get isHeavy() { return main.getElementsByTagName("*").length > MAX_ELEMENTS; }
 
   // Take away what is far from view: however much comes, the browser holds a few screens of it.
   trim() {
@@ -933,7 +933,7 @@ const edit = async one => {
 
 // ---- attachments: by the button, by paste, by drop
 
-const MOST_ATTACHED = 11e6;
+const MAX_ATTACHED = 11e6;
 const IMAGE = /\.(png|jpe?g|jpe|gif|webp)$/i;
 const attached = [];
 const base64 = bytes => {
@@ -968,7 +968,7 @@ const refusal = (name, bytes) => {
   const isImage = IMAGE.test(name), most = +(isImage ? image : text);
   if (attached.length >= +files) return `a message has at most ${files} files`;
   if (bytes.length > most) return `has more than ${most.toLocaleString("en")} bytes: too many to attach; let the agent read it`;
-  if (attached.reduce((sum, one) => sum + one.data.length, bytes.length * 4 / 3) > MOST_ATTACHED * 4 / 3) return "is too large together with the others";
+  if (attached.reduce((sum, one) => sum + one.data.length, bytes.length * 4 / 3) > MAX_ATTACHED * 4 / 3) return "is too large together with the others";
   try { if (!isImage) new TextDecoder("utf-8", {fatal: true}).decode(bytes); } catch { return "is neither text nor an image: attach a PNG, JPEG, GIF, WebP or UTF-8 file"; }
   return "";
 };
@@ -977,7 +977,7 @@ const attach = async files => {
   for (const file of [...files]) {
     const name = file.name || "file.txt";
     // A folder that was dropped cannot be read; what is too large need not be.
-    const bytes = file.size > MOST_ATTACHED ? {length: file.size} : await file.arrayBuffer().then(found => new Uint8Array(found), () => null);
+    const bytes = file.size > MAX_ATTACHED ? {length: file.size} : await file.arrayBuffer().then(found => new Uint8Array(found), () => null);
     const reason = bytes ? refusal(name, bytes) : "cannot be read; a folder cannot be attached";
     if (reason) refused.push(`${name} ${reason}`); else attached.push({name, data: base64(bytes)});
   }
