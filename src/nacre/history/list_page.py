@@ -5,7 +5,6 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import partial
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -64,13 +63,12 @@ class Place(NamedTuple):
 
 def page_of(infos: Iterable[SessionInfo], wanted: Wanted) -> Page:
     """The part of a list that is wanted, of sessions in any order."""
-    place = partial(place_of, wanted=wanted)
     found = sorted(filter(wanted.takes, infos), key=lambda info: (info.key, info.generation))
-    found.sort(key=lambda info: place(info).value, reverse=wanted.order != "key")
+    found.sort(key=lambda info: place_of(info, wanted).value, reverse=wanted.order != "key")
     if wanted.reverse:
         found.reverse()
     after = wanted.after
-    rest = found if after is None else [info for info in found if _is_after(place(info), after)]
+    rest = found if after is None else [info for info in found if _is_after(place_of(info, wanted), after)]
     return cut(rest, wanted, total=len(found))
 
 

@@ -240,8 +240,17 @@ def _after(operation: Operation, n: int, state: State, view: Records) -> State |
             return State(hd, i, i - covered, n, mp, n, br)
         case records.Truncate(count):
             return State(hd, i, max(count, 0), sp, mp, n, br) if max(count, 0) < live else None
-        case records.Rewind(to, keeps_summary):
-            return _rewind(to, n, state, view, keeps_summary=keeps_summary)
+        case records.Rewind(0, keeps_summary):
+            is_empty = not (hd or sp or keeps_summary)
+            return None if is_empty else State(0, 0, 0, sp if keeps_summary else 0, mp, n, n)
+        case records.Rewind(to, _):
+            record = view.find(to)
+            if record is None:
+                raise Conflict(f"there is no record {to} to go back to")
+            if record.tx is not None and to != record.tx[0] + record.tx[1] - 1:
+                raise Conflict(f"record {to} is inside the group {record.tx[0]} to {record.tx[0] + record.tx[1] - 1}")
+            st = record.st
+            return State(st.hd, st.i, st.live, st.sp, mp, n, n)
         case records.Pop():
             last = next(chain(view, state), None)
             before = last.st.i - 1 if last is not None else 0
@@ -254,20 +263,6 @@ def _after(operation: Operation, n: int, state: State, view: Records) -> State |
             return _after_saying(n, state) if record.t == "msg" else state
         case _:
             assert_never(operation)
-
-
-def _rewind(to: int, n: int, state: State, view: Records, *, keeps_summary: bool) -> State | None:
-    if to == 0:
-        sp = state.sp if keeps_summary else 0
-        is_empty = not (state.hd or state.sp or keeps_summary)
-        return None if is_empty else State(0, 0, 0, sp, state.mp, n, n)
-    record = view.find(to)
-    if record is None:
-        raise Conflict(f"there is no record {to} to go back to")
-    if record.tx is not None and to != record.tx[0] + record.tx[1] - 1:
-        raise Conflict(f"record {to} is inside the group {record.tx[0]} to {record.tx[0] + record.tx[1] - 1}")
-    st = record.st
-    return State(st.hd, st.i, st.live, st.sp, state.mp, n, n)
 
 
 def _is_on(n: int, state: State, view: Records) -> bool:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 SLICE = 1000
 """How many logs are compared with what is known of them, whether they are marked or not."""
-# How many seconds a fork waits for a search: most children never ask.
 
 
 def _usual_embedder() -> Embedder:

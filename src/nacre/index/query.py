@@ -195,14 +195,11 @@ def _term(item: re.Match[str], most: int) -> Term | None:
     """What a piece of a query looks for; None if there is nothing in it."""
     if item["filter"]:
         return Term(item[0][:most])
-    if item["phrase"] is None:
-        text = item["word"][:most]
-        if _PREFIX.fullmatch(text) and not is_unspaced(text):
-            return Term(text[:-1], is_prefix=True)
-        return Term(text, is_unspaced(text) or not _has_word(text))
-    text = item["phrase"][:most].strip()
-    is_substring = is_unspaced(text) or not _has_word(text)
-    return Term(text, is_substring, is_exact=True) if text else None
+    is_quoted = item["phrase"] is not None
+    text = item["phrase"][:most].strip() if is_quoted else item["word"][:most]
+    if not is_quoted and _PREFIX.fullmatch(text) and not is_unspaced(text):
+        return Term(text[:-1], is_prefix=True)
+    return Term(text, is_unspaced(text) or not _has_word(text), is_exact=is_quoted) if text else None
 
 
 def _first(values: Iterable[T]) -> tuple[T, ...]:
