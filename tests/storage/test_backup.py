@@ -57,6 +57,13 @@ def test_a_copy_has_what_the_store_has(store: Path) -> None:
     assert (read(goal, "k"), read(goal, "last")) == (["a"], ["b"])
 
 
+def test_a_copy_has_the_sessions_of_other_agents(store: Path) -> None:
+    with nacre.open(store / "agents" / "clerk") as sessions:
+        say(sessions, "c")
+    back_up(str(store), str(store.with_name("copy")), step=nothing)
+    assert read(store.with_name("copy") / "agents" / "clerk", "k") == ["c"]
+
+
 def test_a_log_that_goes_while_others_are_copied_is_left_out(store: Path) -> None:
     goal = store.with_name("copy")
     copy(str(store), str(goal), lambda: log_of(store, "last").unlink(missing_ok=True))

@@ -63,10 +63,8 @@ def _unpaired_calls(records: Sequence[Record]) -> list[Snag]:
         waiting.clear()
         answered.clear()
 
-    for record in records:
-        message = record.m
-        if message is None:
-            continue
+    messages = ((record.n, record.m) for record in records if record.m is not None)
+    for number, message in messages:
         if message.role == "tool":
             # A result without an id is for the newest call.
             id = message.tool_call_id or next(reversed(waiting), "")
@@ -76,12 +74,12 @@ def _unpaired_calls(records: Sequence[Record]) -> list[Snag]:
                 if not waiting[id]:
                     del waiting[id]
             elif id in answered:
-                found.append(Snag(kind=REPEATED, n=record.n, detail=f"call {id!r} has its result already"))
+                found.append(Snag(kind=REPEATED, n=number, detail=f"call {id!r} has its result already"))
             else:
-                found.append(Snag(kind=UNASKED, n=record.n, detail=f"no call {id!r} waits for this result"))
+                found.append(Snag(kind=UNASKED, n=number, detail=f"no call {id!r} waits for this result"))
         elif message.tool_calls:
             for call in message.tool_calls:
-                waiting.setdefault(call.id, []).append((record.n, call.name))
+                waiting.setdefault(call.id, []).append((number, call.name))
         elif message.role == "assistant":
             close()
     close()
