@@ -76,6 +76,10 @@ def test_last_is_what_was_removed_last(nacre: Nacre) -> None:
     assert nacre("s", "restore", "@last", "--json").json["results"][0]["key"] == "two"
 
 
+def test_what_is_not_in_the_trash_is_named(nacre: Nacre) -> None:
+    assert "there is no session 'nobody' in the trash" in nacre("s", "restore", "nobody").err
+
+
 def test_a_write_after_rm_begins_a_new_session(nacre: Nacre) -> None:
     nacre.fill("one")
     with nacre.sessions() as sessions:

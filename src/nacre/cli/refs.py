@@ -105,7 +105,7 @@ class Choice(NamedTuple):
     uids: tuple[str, ...]
 
 
-def choose(ref: str, choices: Iterable[Choice], what: str, *, hint: str) -> str:
+def choose(ref: str, choices: Iterable[Choice], *, hint: str, where: str = "") -> str:
     """The key that a reference means among these: a key, a title, or what a key or a uid starts or ends with."""
     known = list(choices)
     is_uid = bool(_UID.match(ref))
@@ -119,7 +119,7 @@ def choose(ref: str, choices: Iterable[Choice], what: str, *, hint: str) -> str:
         found = {one.key: (one.key, one.title) for one in known if match(one)}
         if found:
             return _single(ref, list(found.values()))
-    raise _missing(ref, what, hint)
+    raise _missing(ref, hint, where)
 
 
 def is_key(sessions: Sessions, ref: str) -> bool:
@@ -203,7 +203,7 @@ def _search(sessions: Sessions, ref: str) -> str:
         if _UID.match(ref):
             found += [info for info in infos if info.generation.startswith(ref) or info.generation.endswith(ref)]
     if not found:
-        raise _missing(ref, "session", "`nacre sessions list --all` shows every session")
+        raise _missing(ref, "`nacre sessions list --all` shows every session")
     # Each key once: generations of a session are one session.
     return _single(ref, list({info.key: (info.key, info.title) for info in found}.values()))
 
@@ -220,6 +220,6 @@ def _single(ref: str, found: list[tuple[str, str]]) -> str:
     )
 
 
-def _missing(ref: str, what: str, hint: str) -> Failure:
+def _missing(ref: str, hint: str, where: str = "") -> Failure:
     short = f" (a prefix has at least {_MIN_PREFIX} characters)" if len(ref) < _MIN_PREFIX else ""
-    return Failure("not_found", f"there is no {what} {ref!r}{short}", hint=hint)
+    return Failure("not_found", f"there is no session {ref!r}{where}{short}", hint=hint)

@@ -1,4 +1,4 @@
-"""The question whether a folder is trusted, which chat asks in a terminal."""
+"""The questions that chat asks in a terminal: whether a folder is trusted, and whether a tool may run."""
 
 from __future__ import annotations
 

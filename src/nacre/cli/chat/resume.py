@@ -78,7 +78,7 @@ def _find_without_store(app: App, ref: str, *, internal: bool) -> str:
         return app.sessions.resolve(ref)
     known = (Choice(info.key, info.title, ()) for info in app.sessions.list())
     hint = f"{app.trouble}; {_MEANWHILE}" if app.trouble else "`nacre chat -r` lists the sessions"
-    return choose(ref, known, "session", hint=hint)
+    return choose(ref, known, hint=hint)
 
 
 def newest_here(sessions: Sessions, folder: Path) -> str | None:

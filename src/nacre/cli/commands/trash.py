@@ -211,7 +211,7 @@ def _named(found: list[TrashedSession], ref: str) -> TrashedSession:
     if ref == "@last" and found:
         return found[0]
     choices = (Choice(item.key, item.title, item.generations) for item in found)
-    key = choose(ref, choices, "session in the trash", hint=_LIST)
+    key = choose(ref, choices, hint=_LIST, where=" in the trash")
     # A title may be that of an earlier one with the same key.
     same = [item for item in found if item.key == key]
     return next((item for item in same if item.title.casefold() == ref.casefold()), same[0])
