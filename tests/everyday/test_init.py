@@ -6,6 +6,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.everyday.conftest import Person
 from tests.everyday.model import DEFAULT_MODEL, Model
 from tests.everyday.terminal import ENTER, Screen
@@ -64,6 +66,21 @@ def test_in_a_terminal_init_asks_three_questions(person: Person, model: Model) -
     assert found["agent"]["model"] == "ollama/llama3.2:3b"
     assert found["memory"] == {"enabled": False}
     assert found["approvals"]["shell"] == "deny"
+
+
+@pytest.mark.skipif("not __import__('nacre.providers.weights', fromlist=['x']).is_installed()", reason="not installed")
+def test_enter_does_not_pin_the_toy(person: Person) -> None:
+    with Screen(person, "init", OLLAMA_HOST="http://127.0.0.1:1") as screen:
+        screen.until("1  embedded/")
+        screen.until("2  decide at each start")
+        screen.until("number? [2]")
+        screen.type(ENTER)
+        screen.until("2. Before the agent changes files")
+        screen.type(ENTER)
+        screen.until("3. Remember facts")
+        screen.type(ENTER)
+        screen.until("Start with: nacre chat")
+    assert settings_of(person)["agent"]["model"] == ""
 
 
 def test_ctrl_c_in_init_writes_nothing(person: Person) -> None:

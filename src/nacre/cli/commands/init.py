@@ -172,7 +172,10 @@ async def _ask_model(listed: list[Listed], settings: Settings, out: Out) -> str:
     for number, (_, text) in enumerate(options, 1):
         out.say(f"   {number}  {clean(text)}")
     out.flush()
-    picked = options[int(_ask("   number? [1] ", {str(number) for number in range(1, len(options) + 1)}, "1")) - 1][0]
+    # The toy is not pinned by Enter either.
+    default = str(len(options)) if best.startswith("embedded/") else "1"
+    numbers = {str(number) for number in range(1, len(options) + 1)}
+    picked = options[int(_ask(f"   number? [{default}] ", numbers, default)) - 1][0]
     if picked == "pull":
         from nacre.cli.commands.models import pull  # noqa: PLC0415 - only if wanted
 
