@@ -16,7 +16,7 @@ from nacre.history import session_state
 from nacre.messages import Message, ToolCall
 from nacre.records import MemoryView, Operation, Record, RecordStamp, State
 from nacre.sessions import Sessions
-from nacre.testing.histories import logs
+from tests.histories import logs
 from tests.history import bodies
 
 CHUNKS = 8

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from nacre.history.pairing import INTERRUPTED, attach_results, pair, settle, without_facts
 from nacre.messages import Message, ToolCall
-from nacre.testing.histories import histories, messages
+from tests.histories import histories, messages
 from tests.history import bodies
 
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

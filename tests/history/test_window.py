@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nacre.history.pairing import INTERRUPTED, pair
 from nacre.history.window import Costs, Window, recent, window
 from nacre.messages import Message, ToolCall
-from nacre.testing.histories import histories
+from tests.histories import histories
 from tests.history import bodies
 
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

@@ -12,7 +12,7 @@ from nacre.history.message_text import text_of
 from nacre.history.pairing import SAID_AS, settle
 from nacre.messages import Message, ToolCall
 from nacre.summaries.plan import Limits, Plan, cuts, is_due, join_request, plan, split_request, steps
-from nacre.testing import histories
+from tests import histories
 
 
 def user(text: str = "question") -> Message:

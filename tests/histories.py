@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from nacre.codec import encode_message
 from nacre.messages import Message, ToolCall
 from nacre.records import Operation, Pop, Rewind, Summarise, Truncate
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
 
 _IDS = ("", "a", "b", "call_0", "call_0-2", "functions.shell:0", "x" * 60, "x" * 41, "é")
 _NAMES = ("shell", "read_file", "", "functions.shell", "y" * 80)
@@ -40,8 +40,6 @@ _PARTS: tuple[Any, ...] = (
 @cache
 def messages() -> SearchStrategy[Message]:
     """One message of any kind, in no relation to others."""
-    from hypothesis import strategies as st  # noqa: PLC0415 - for tests alone
-
     role = st.sampled_from(("user",) * 4 + ("assistant",) * 6 + ("tool",) * 6 + _ROLES)
     return st.builds(
         Message,
@@ -59,7 +57,6 @@ def messages() -> SearchStrategy[Message]:
 @cache
 def turns() -> SearchStrategy[list[Message]]:
     """A turn as an agent writes it: asked, called, answered; then disturbed here and there."""
-    from hypothesis import strategies as st  # noqa: PLC0415
 
     @st.composite
     def turn(draw: Any) -> list[Message]:
@@ -79,8 +76,6 @@ def turns() -> SearchStrategy[list[Message]]:
 @cache
 def histories() -> SearchStrategy[list[Message]]:
     """Turns, disturbed turns, and messages in no order."""
-    from hypothesis import strategies as st  # noqa: PLC0415
-
     pieces = st.lists(st.one_of(turns(), messages().map(lambda message: [message])), max_size=4)
     return pieces.map(lambda found: [message for piece in found for message in piece])
 
@@ -91,8 +86,6 @@ def logs() -> SearchStrategy[list[Operation]]:
 
     `to` and `upto` are any number; those that a log refuses are not for it.
     """
-    from hypothesis import strategies as st  # noqa: PLC0415
-
     number = st.integers(0, 40)
     change = st.one_of(
         st.just(Pop()),
@@ -108,8 +101,6 @@ def logs() -> SearchStrategy[list[Operation]]:
 
 def _disturb(draw: Any, found: list[Message]) -> list[Message]:
     """Lose, repeat, move or interrupt something."""
-    from hypothesis import strategies as st  # noqa: PLC0415
-
     for what in draw(st.lists(st.sampled_from(("lose", "repeat", "move", "say", "stop")), max_size=3)):
         at, to = draw(st.integers(0, len(found))), draw(st.integers(0, len(found)))
         match what:
@@ -129,16 +120,12 @@ def _disturb(draw: Any, found: list[Message]) -> list[Message]:
 
 @cache
 def _contents() -> SearchStrategy[Any]:
-    from hypothesis import strategies as st  # noqa: PLC0415
-
     text = st.one_of(st.sampled_from(_TEXTS), st.text(max_size=8))
     return st.one_of(text, text, text, st.none(), st.lists(st.sampled_from(_PARTS), max_size=4))
 
 
 @cache
 def _calls() -> SearchStrategy[ToolCall]:
-    from hypothesis import strategies as st  # noqa: PLC0415
-
     return st.builds(
         ToolCall,
         id=st.one_of(st.sampled_from(_IDS), st.from_regex(r"[a-z]{6}", fullmatch=True)),
