@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import select
 import shlex
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Nacre
+from tests.readable import is_readable
 
 
 def completed(nacre: Nacre, *words: str) -> dict[str, str]:
@@ -152,8 +152,7 @@ def zsh(script: Path, typed: str, *until: str) -> str:
 def _read(screen: int, *until: str) -> str:
     shown = ""
     while not all(text in shown.replace("\r", "") for text in until):
-        ready, _, _ = select.select([screen], [], [], 30)
-        assert ready, f"zsh does not show {until!r} but {shown!r}"
+        assert is_readable(screen, 30), f"zsh does not show {until!r} but {shown!r}"
         shown += os.read(screen, 65536).decode(errors="replace")
     return shown
 

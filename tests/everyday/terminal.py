@@ -12,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
-import select
 import shlex
 import struct
 import subprocess
@@ -24,6 +23,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import pyte
+
+from tests.readable import is_readable
 
 if TYPE_CHECKING:
     from tests.everyday.conftest import Person
@@ -210,7 +211,7 @@ class Screen:
 
     def _read(self, seconds: float) -> bool:
         """Read some of what is printed; False if nothing comes any more."""
-        if not select.select([self._main], [], [], seconds)[0]:
+        if not is_readable(self._main, seconds):
             return False
         try:
             data = os.read(self._main, 65536)

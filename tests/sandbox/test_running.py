@@ -5,12 +5,12 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
-import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -20,6 +20,7 @@ from nacre.errors import ToolError
 from nacre.sandbox.policy import SYSTEM
 from nacre.sandbox.process_tree import CGROUPS
 from nacre.sandbox.sandboxes import Sandboxed
+from tests.readable import is_readable
 from tests.sandbox.places import CONFINED, ran, sandbox, usable
 
 KINDS = [*CONFINED, "off"]
@@ -365,7 +366,7 @@ def test_no_control_group_is_left(tmp_path: Path) -> None:
 
 
 def ends(output: int) -> bool:
-    while select.select([output], [], [], 5)[0]:
+    while is_readable(output, 5):
         if not os.read(output, 4096):
             return True
     return False
@@ -381,6 +382,22 @@ def test_one_that_is_never_used_ends_however_early(kind: str, tmp_path: Path) ->
         time.sleep(milliseconds / 1000)  # to meet it at every stage of its start
         assert box._ready is not None
         output = os.dup(box._ready.output)  # ends when the last process that prints to it does
+        box.close()
+        assert ends(output)
+        os.close(output)
+
+
+@confined
+def test_one_that_is_never_used_ends_where_a_thousand_files_are_open(kind: str, tmp_path: Path) -> None:
+    usable(kind)
+    box = anyio.run(sandbox, kind, tmp_path)
+    assert isinstance(box, Sandboxed)
+    with ExitStack() as stack:
+        for _ in range(1100):
+            stack.callback(os.close, os.open("/dev/null", os.O_RDONLY))
+        box.prepare()
+        assert box._ready is not None
+        output = os.dup(box._ready.output)
         box.close()
         assert ends(output)
         os.close(output)

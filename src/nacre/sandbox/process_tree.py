@@ -300,8 +300,11 @@ def _release(
         return  # a child of ours was forked with it, and it is not the child's to end
     # Killed too early, bubblewrap leaves its first process waiting for it; so that one is killed first.
     news, heard = descriptors[0], b""
+    # Not `select`, which takes no descriptor from 1024 on: a daemon may have as many.
+    poll = select.poll()
+    poll.register(news, select.POLLIN)
     while (first := _number(heard, b"child-pid")) is None:
-        if not select.select([news], [], [], _START_TIMEOUT)[0] or not (piece := os.read(news, _CHUNK)):
+        if not poll.poll(_START_TIMEOUT * 1000) or not (piece := os.read(news, _CHUNK)):
             break
         heard += piece
     if first is not None:

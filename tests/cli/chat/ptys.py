@@ -6,7 +6,6 @@ import fcntl
 import os
 import pty
 import re
-import select
 import signal
 import struct
 import subprocess
@@ -16,6 +15,8 @@ import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
+
+from tests.readable import is_readable
 
 CTRL_C, CTRL_D, ENTER, ALT_ENTER = "\x03", "\x04", "\r", "\x1b\r"
 PATIENCE = 15.0
@@ -87,7 +88,7 @@ class Terminal:
 
     def _read(self, seconds: float) -> bool:
         """Read some of what is printed; False if there is no more, or it takes too long."""
-        if not select.select([self._main], [], [], max(seconds, 0))[0]:
+        if not is_readable(self._main, seconds):
             return False
         try:
             data = os.read(self._main, 65536)
