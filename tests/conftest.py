@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,10 @@ SHARED_MEMORY = Path("/dev/shm")
 # Indexes of stores in temporary directories are of no use to the user who runs the tests.
 _CACHE = tempfile.TemporaryDirectory(prefix="nacre-cache-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
+
+# A process keeps the lock of turns open for every store that it had, and tests have hundreds.
+_, _MAX_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (_MAX_FILES, _MAX_FILES))
 
 # No property may fail because the machine is busy, and each run tries the same examples.
 settings.register_profile("nacre", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
