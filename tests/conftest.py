@@ -19,8 +19,8 @@ _CACHE = tempfile.TemporaryDirectory(prefix="nacre-cache-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 # A process keeps the lock of turns open for every store that it had, and tests have hundreds.
-_, _MAX_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (_MAX_FILES, _MAX_FILES))
+_FILES, _MAX_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (max(_FILES, min(_MAX_FILES, 10_240)), _MAX_FILES))
 
 # No property may fail because the machine is busy, and each run tries the same examples.
 settings.register_profile("nacre", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
