@@ -33,6 +33,7 @@ ENTER, ALT_ENTER, TAB, ESCAPE, BACKSPACE, UP, DOWN = "\r", "\x1b\r", "\t", "\x1b
 CTRL_C, CTRL_D, CTRL_R, CTRL_U, CTRL_X, CTRL_E, CTRL_Z = "\x03", "\x04", "\x12", "\x15", "\x18", "\x05", "\x1a"
 PATIENCE = 120
 """Seconds until something counts as not coming; a busy machine may take long."""
+_LOOK_AGAIN = 0.2
 _PROMPT = "$"
 _SCROLLBACK = 5000
 
@@ -180,8 +181,11 @@ class Screen:
         return self.text
 
     def until_true(self, condition: Callable[[], Any], what: str) -> None:
-        """Read what is printed until a condition holds."""
-        self._wait(condition, what)
+        """Read what is printed until a condition holds, which may be about something else than the screen."""
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end, f"{what}, but:\n{self.text}"
+            self._read(_LOOK_AGAIN)
 
     def until_shell(self) -> None:
         """Wait until the shell asks for a command."""
