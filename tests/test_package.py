@@ -72,10 +72,8 @@ def test_a_listing_of_the_package_is_what_it_offers() -> None:
 
 
 def imported(tree: ast.AST, modules: set[str]) -> Iterator[str]:
-    """The modules of the package that a module imports, also inside functions; not those for the type checker alone."""
+    """The modules of the package that a module imports, also inside functions and for the type checker alone."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            continue
         if isinstance(node, ast.ImportFrom) and node.module:
             names = (f"{node.module}.{alias.name}" for alias in node.names)
             yield from (name if name in modules else node.module for name in names)

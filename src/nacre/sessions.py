@@ -348,13 +348,20 @@ class Sessions:
         another message was stored together with it, on the side that is left.
         """
         if before is None:
-            goal = self._end_of_step(key, check_int(to, "to"))
+            goal = check_int(to, "to")
         elif to is not None:
             raise InvalidArgument("a rewind goes to a record, by `to`, or before a message, by `before`, not both")
         else:
             n = check_int(before, "before")
             goal = self._read(key, lambda view: session_state.before(view, n), n)
-        if not self.update(key, [Rewind(goal)]) and goal:
+        try:
+            number = self.update(key, [Rewind(goal)])
+        except Conflict:
+            # A message that was stored with others: the history ends after the last of them.
+            if (end := self._end_of_step(key, goal)) == goal:
+                raise
+            number = self.update(key, [Rewind(end)])
+        if not number and goal:
             raise SessionNotFound(f"there is no active session {key!r} to rewind")
 
     def _end_of_step(self, key: str, n: int) -> int:

@@ -7,15 +7,12 @@ import shutil
 import signal
 from collections.abc import Callable, Collection, Iterator, Sequence
 from types import FrameType
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from nacre.cli.chat.input_history import Recall
 from nacre.cli.chat.questions import Read
 from nacre.cli.chat.reader import About, Line
 from nacre.cli.chat.ticker import Ticker
-
-if TYPE_CHECKING:
-    from nacre.cli.chat.chat_session import Talk
 
 _ROWS_BELOW = 5
 
@@ -28,7 +25,7 @@ class Plain:
 
     def __init__(
         self,
-        talk: Talk,
+        status: Callable[[], str],
         *,
         recall: Recall,
         stream: IO[str],
@@ -39,7 +36,7 @@ class Plain:
         self._stream = stream
         self._safe = safe
         self._read = read
-        self._ticker = Ticker(lambda: talk.status)
+        self._ticker = Ticker(status)
         with contextlib.suppress(ImportError):
             import readline  # noqa: PLC0415 - not every Python has it, and importing it changes input()
 

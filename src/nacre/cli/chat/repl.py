@@ -171,7 +171,7 @@ def _make_reader(talk: Talk, out: Out, recall: Recall, folder: Path) -> Reader:
             if (error.name or "").partition(".")[0] != "prompt_toolkit":
                 raise
             out.note(f"the line editor is not installed, input is plain: {install_command('agent')}")
-    return Plain(talk, recall=recall, stream=sys.stdout, safe=talk.screen.safe)
+    return Plain(lambda: talk.status, recall=recall, stream=sys.stdout, safe=talk.screen.safe)
 
 
 # ---- `!command` and `@file`: what a person at the terminal does besides talking

@@ -8,7 +8,7 @@ from base64 import b64encode
 from binascii import a2b_base64
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from anyio import current_time
@@ -18,11 +18,8 @@ from mcp.shared.dispatcher import ProgressFnT
 
 from nacre.agent.ports import Effect, Notice, Output, Scene, Spec, Tool
 from nacre.errors import ToolError
-from nacre.tools.mcp.client_types import Deadline, Offer, Prompt, clean
+from nacre.tools.mcp.client_types import Config, Deadline, Offer, Prompt, clean
 from nacre.tools.tool_output import cut, harmless, limit_output
-
-if TYPE_CHECKING:
-    from nacre.tools.mcp.servers import Server
 
 T = TypeVar("T")
 
@@ -114,6 +111,18 @@ _MAX_DESCRIPTION = 4_000
 _MAX_SCHEMA = 64_000
 _SECONDS_BETWEEN_NOTICES = 2
 Act = Callable[[Client, Mapping[str, Any], ProgressFnT], Awaitable[Output]]
+
+
+class Server(Protocol):
+    """A server that can be asked."""
+
+    @property
+    def config(self) -> Config: ...
+
+    async def use(
+        self, act: Callable[[Client], Awaitable[T]], *, deadline: Deadline | None = None, scene: Scene | None = None
+    ) -> T:
+        """Ask it; raises ToolError."""
 
 
 async def offer_of(server: Server) -> Offer:
