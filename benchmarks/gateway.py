@@ -26,6 +26,7 @@ from nacre.runtime.gateway.access import Access
 from nacre.runtime.gateway.gateway import Gateway, Room
 from nacre.runtime.gateway.inbox import Inbox
 from nacre.runtime.gateway.queue import StepPacer
+from nacre.runtime.gateway.rate_limit import LoopLimit
 from nacre.sessions import Sessions
 
 _SENDERS = 1_000
@@ -161,6 +162,8 @@ async def _through(sessions: Sessions, kernel: Kernel, crowd: Crowd, pacer: Step
         access=lambda _: Access(per_minute=10_000),
         commands={},
         pacer=pacer,
+        # These senders never pause; for a gateway they would be programs that answer each other.
+        loops=LoopLimit(limit=1_000_000),
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(gateway.run)
