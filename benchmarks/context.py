@@ -40,11 +40,11 @@ from nacre.providers import anthropic, openai
 from nacre.runtime import App
 from nacre.runtime.agent_parts import AgentParts
 from nacre.skills import Catalogue
-from nacre.testing import provider_rules
 from nacre.tools.builtin import search_tool
 from nacre.tools.files.file_reader import reading_tools
 from nacre.tools.files.file_writer import writing_tools
 from nacre.tools.files.workspace import Workspace
+from tests import provider_rules
 
 _SYSTEM = "You are nacre, an assistant that works with its user's files. Be brief and exact.\n" * 4
 _KEY = "bench"

@@ -15,7 +15,7 @@ from nacre.history.tokens import cost
 from nacre.history.window import Window, window
 from nacre.messages import Message, ToolCall
 from nacre.providers import ollama
-from nacre.testing import provider_rules
+from tests import provider_rules
 
 MARK = "of which the middle is not shown"
 SKILLS = "Load skills with use_skill: <available_skills>" + " a skill" * 100

@@ -12,8 +12,8 @@ import pytest
 
 import nacre
 from nacre.providers.openai import OpenAI
-from nacre.testing.ollama_server import Answer
 from tests.agent.scene import Echo, agent, said
+from tests.ollama_server import Answer
 from tests.providers.peers import replayed, sse
 
 SIGNED = {"google": {"thought_signature": "c2ln"}}

@@ -17,9 +17,9 @@ from nacre.providers.ollama import Ollama
 from nacre.providers.openai import OpenAI
 from nacre.providers.scripted import Call, Scripted
 from nacre.providers.text_tools.provider import TextToolProvider
-from nacre.testing.ollama_server import Answer, called, done
-from nacre.testing.ollama_server import said as spoken
 from tests.agent.scene import Echo, agent, said
+from tests.ollama_server import Answer, called, done
+from tests.ollama_server import said as spoken
 from tests.providers.peers import replayed, sse
 
 BEFORE, AFTER = "Let me look.", "It snows."

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import httpx
 
-from nacre.testing.ollama_server import serving
+from tests.ollama_server import serving
 from tests.runtime.wires import Voice
 
 PROGRAM = [sys.executable, "-m", "nacre.cli"]

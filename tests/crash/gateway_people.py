@@ -12,8 +12,8 @@ import anyio
 import httpx2
 
 from nacre.channels.irc_lines import Line, parse
-from nacre.testing.ollama_server import Answer, OllamaServer, called, done, said
 from tests.channels.test_matrix import Person
+from tests.ollama_server import Answer, OllamaServer, called, done, said
 
 TOKEN = "for the campaign"  # noqa: S105 - of a server that lives for a test
 MODEL = "parrot"

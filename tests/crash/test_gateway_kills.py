@@ -14,12 +14,12 @@ import pytest
 
 import nacre
 from nacre.channels.channel import AGAIN
-from nacre.testing.ollama_server import serving
 from tests.channels.servers import Server, ngircd, synapse
 from tests.conftest import SHARED_MEMORY
 from tests.crash.gateway_daemon import Launcher
 from tests.crash.gateway_kills import Servers, Tally, answered, converse, deaths, repeats
 from tests.crash.gateway_people import Parrot
+from tests.ollama_server import serving
 
 AT_ONCE = 4
 CONVERSATIONS, IN_A_CAMPAIGN = 20, 500

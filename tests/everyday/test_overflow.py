@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from nacre.testing import provider_rules
+from tests import provider_rules
 from tests.everyday.conftest import Person
 from tests.everyday.model import DEFAULT_MODEL, Call, Model, Reply, Request
 from tests.everyday.terminal import Screen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 
-from nacre.testing import provider_rules
+from tests import provider_rules
 from tests.everyday.conftest import Person
 from tests.everyday.model import Call, Model, Reply, Request, echo
 

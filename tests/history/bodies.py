@@ -11,7 +11,7 @@ from nacre.history.window import Window, recent
 from nacre.messages import Message
 from nacre.providers import anthropic, ollama, openai
 from nacre.records import Records
-from nacre.testing import provider_rules
+from tests import provider_rules
 
 TOOLS = (Spec(name="shell", description="Run a command.", parameters={"type": "object", "properties": {}}),)
 LIMITS = ((32_000, 50), (300, 6), (0, 0))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nacre.testing import provider_rules
-from nacre.testing.provider_rules import BrokenRule
+from tests import provider_rules
+from tests.provider_rules import BrokenRule
 
 SCHEMA = {"type": "object", "properties": {}}
 PNG = "iVBORw0KGgo="

@@ -11,7 +11,7 @@ import anyio
 
 from nacre.agent.ports import Context, Event, Notice, Provider, Reply, Spec, Text, Thought
 from nacre.messages import Message, ToolCall
-from nacre.testing.ollama_server import Answer, OllamaServer, serving
+from tests.ollama_server import Answer, OllamaServer, serving
 
 WEATHER = Spec(
     name="weather",

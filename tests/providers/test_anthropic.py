@@ -13,7 +13,7 @@ from nacre.errors import ContextOverflow, ProviderError
 from nacre.messages import Message, ToolCall
 from nacre.providers.anthropic import SIGNED, Anthropic, Settings, body
 from nacre.providers.model_server import Timeouts
-from nacre.testing.ollama_server import Answer, OllamaServer, line, refusal
+from tests.ollama_server import Answer, OllamaServer, line, refusal
 from tests.providers.peers import WEATHER, Listener, asked, conversation, replayed, sse
 
 SETTINGS = Settings(model="m", max_tokens=100)

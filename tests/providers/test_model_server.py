@@ -18,7 +18,7 @@ from nacre.errors import ConfigError, ContextOverflow, ModelUnavailable, Provide
 from nacre.providers.model_server import Timeouts, is_local
 from nacre.providers.openai import OpenAI
 from nacre.providers.wire import Failure, events, lines, token_count
-from nacre.testing.ollama_server import Answer, OllamaServer, refusal
+from tests.ollama_server import Answer, OllamaServer, refusal
 from tests.providers.peers import Listener, asked, replayed, sse
 
 PIECE = {"choices": [{"delta": {"content": "Hi."}}]}

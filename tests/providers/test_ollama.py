@@ -16,7 +16,7 @@ from nacre.errors import ConfigError, ContextOverflow, ProviderError
 from nacre.messages import Message, ToolCall
 from nacre.providers.model_server import Timeouts
 from nacre.providers.ollama import Capabilities, Ollama, Settings, address, body
-from nacre.testing.ollama_server import Answer, OllamaServer, called, done, line, ollama_server, refusal, said
+from tests.ollama_server import Answer, OllamaServer, called, done, line, ollama_server, refusal, said
 from tests.providers.peers import WEATHER, Listener, asked, conversation
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from nacre.errors import ContextOverflow, ProviderError, RateLimited
 from nacre.messages import Message, ToolCall
 from nacre.providers.model_server import Timeouts
 from nacre.providers.openai import OpenAI, Settings, body
-from nacre.testing.ollama_server import Answer, OllamaServer, line, refusal
+from tests.ollama_server import Answer, OllamaServer, line, refusal
 from tests.providers.peers import WEATHER, Listener, asked, conversation, replayed, sse
 
 SETTINGS = Settings(model="m")

@@ -17,7 +17,7 @@ from nacre.errors import ProviderError
 from nacre.messages import Message
 from nacre.providers import anthropic, ollama, openai
 from nacre.providers.model_server import Timeouts
-from nacre.testing.ollama_server import Answer, OllamaServer
+from tests.ollama_server import Answer, OllamaServer
 from tests.providers.peers import WEATHER, Listener, replayed
 from tests.providers.streams import STREAMS, Kind, Stream
 

@@ -19,7 +19,7 @@ from nacre.providers.scripted import Call, Scripted, Step
 from nacre.runtime import App, Options, run_agent
 from nacre.runtime.agent_parts import AgentParts
 from nacre.skills import Catalogue
-from nacre.testing.ollama_server import Answer, OllamaServer, called, done, said, serving
+from tests.ollama_server import Answer, OllamaServer, called, done, said, serving
 from tests.packages import only_installed
 from tests.paths import log_of
 from tests.sandbox.places import usable

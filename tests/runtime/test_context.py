@@ -25,7 +25,7 @@ from nacre.runtime import App
 from nacre.runtime.agent_parts import AgentParts
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue
-from nacre.testing import provider_rules
+from tests import provider_rules
 
 KEY = "k"
 TASK = "Repair the parser in src/parser.py, and change no test."

@@ -16,9 +16,9 @@ from nacre.runtime import run_agent
 from nacre.runtime.daemon import channels_of, serving
 from nacre.runtime.gateway.access import access_of
 from nacre.runtime.gateway.gateway import Gateway, Room
-from nacre.testing.ollama_server import OllamaServer, refusal
-from nacre.testing.ollama_server import said as spoken
-from nacre.testing.ollama_server import serving as ollama
+from tests.ollama_server import OllamaServer, refusal
+from tests.ollama_server import said as spoken
+from tests.ollama_server import serving as ollama
 from tests.runtime.test_assembly import MODELS, answer
 
 

@@ -13,7 +13,7 @@ from nacre.config import Settings
 from nacre.messages import Message, ToolCall
 from nacre.runtime import App
 from nacre.runtime.gateway.access import Access, Guests
-from nacre.testing.ollama_server import called, said
+from tests.ollama_server import called, said
 from tests.runtime.test_assembly import answer, play
 
 ANN, BOB = "irc:bot@net:ann::ann", "irc:bot@net:bob::bob"

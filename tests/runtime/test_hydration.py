@@ -13,8 +13,8 @@ from nacre.config import Settings
 from nacre.runtime import run_agent
 from nacre.runtime.daemon import serving
 from nacre.storage.system import System
-from nacre.testing.ollama_server import OllamaServer, said
-from nacre.testing.ollama_server import serving as ollama
+from tests.ollama_server import OllamaServer, said
+from tests.ollama_server import serving as ollama
 from tests.paths import log_of
 from tests.runtime.test_assembly import MODELS, answer
 

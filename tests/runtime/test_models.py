@@ -20,7 +20,7 @@ from nacre.providers.wire import known_window
 from nacre.runtime.app import App
 from nacre.runtime.model_chain import ModelChain, last_local_model
 from nacre.runtime.models import Model, choose
-from nacre.testing.ollama_server import Answer, OllamaServer, done, said, serving
+from tests.ollama_server import Answer, OllamaServer, done, said, serving
 
 HELLO = Context(messages=[Message(role="user", content="hello")])
 

@@ -22,8 +22,8 @@ from nacre.runtime.agents import Agents
 from nacre.runtime.retention import Clock, Keeper, Left, Rules, due
 from nacre.sessions import Sessions
 from nacre.storage.system import System
-from nacre.testing.ollama_server import OllamaServer
-from nacre.testing.ollama_server import serving as ollama
+from tests.ollama_server import OllamaServer
+from tests.ollama_server import serving as ollama
 from tests.runtime.test_assembly import MODELS
 
 DAY = timedelta(days=1)

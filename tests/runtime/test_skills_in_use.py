@@ -16,7 +16,7 @@ from nacre.agent.ports import Answer as Said
 from nacre.agent.ports import Approval
 from nacre.config import Settings
 from nacre.runtime import App, Options, run_agent
-from nacre.testing.ollama_server import Answer, OllamaServer, called, done, said, serving
+from tests.ollama_server import Answer, OllamaServer, called, done, said, serving
 from tests.runtime.test_assembly import MODELS, play, used
 from tests.sandbox.places import CONFINED, usable
 

@@ -18,7 +18,7 @@ from nacre.config import Settings
 from nacre.errors import ConfigError
 from nacre.runtime.agents import Agents
 from nacre.runtime.daemon import GROUP
-from nacre.testing.ollama_server import Answer, OllamaServer, done, said, serving
+from tests.ollama_server import Answer, OllamaServer, done, said, serving
 
 MODELS = {"gemma4:e4b": ["completion", "tools"]}
 PATIENT = 20.0

@@ -27,10 +27,10 @@ from nacre.messages import Message, ToolCall
 from nacre.runtime import App, Options, run_agent
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.model_chain import as_chain
-from nacre.testing.ollama_server import OllamaServer, serving
 from nacre.web.caller import FOR_GUESTS
 from nacre.web.pages.forms import ACTS
 from nacre.web.server import application
+from tests.ollama_server import OllamaServer, serving
 
 OWNERS = "a token that nobody guesses"
 SECRET, BESIDE = "pearl7391", "amethyst"

@@ -19,8 +19,8 @@ from nacre.messages import Message
 from nacre.runtime import App, Options, run_agent
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.model_chain import as_chain
-from nacre.testing.ollama_server import OllamaServer, serving
 from nacre.web.server import application
+from tests.ollama_server import OllamaServer, serving
 
 OWNERS = "a token that nobody guesses"
 STRANGER = "irc:bot@net:ann::ann"
