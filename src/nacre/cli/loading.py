@@ -7,20 +7,22 @@ from argparse import ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from nacre.cli import verbs
 from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.verbs import HELP, NAMES, Flags
 
+Add = Callable[[ArgumentParser], None]
+Run = Callable[[Namespace, Out], int]
 
-class Command(NamedTuple):
-    """A verb: what people do with it and the command for that, its own arguments, and how it runs."""
 
-    examples: Sequence[tuple[str, str]]
-    add: Callable[[ArgumentParser], None]
-    run: Callable[[Namespace, Out], int]
+class Command:
+    """A verb: its own arguments, how it runs, and what people do with it, each with the command for that."""
+
+    def __init__(self, add: Add, run: Run, *examples: tuple[str, str]) -> None:
+        self.add, self.run, self.examples = add, run, examples
 
 
 class _Parser(ArgumentParser):
@@ -67,7 +69,7 @@ def load(verb: str) -> Command:
         if error.name != path:
             raise
         raise Failure("unavailable", f"this version of nacre has no `{verb}`") from error
-    command: Command = getattr(module, name) if shared else Command(module.EXAMPLES, module.add, module.run)
+    command: Command = getattr(module, name) if shared else Command(module.add, module.run, *module.EXAMPLES)
     return command
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from nacre.cli.failures import Failure
 from nacre.render.text import clip as cut
@@ -77,11 +77,6 @@ def short_path(path: str, limit: int = 30) -> str:
 def several(count: int, one: str, many: str = "") -> str:
     """A number and its noun: `1 session`, `12,000 sessions`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
-def rfc3339(moment: datetime) -> str:
-    """A moment in UTC with milliseconds."""
-    return f"{moment.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
 def parse_duration(text: str) -> timedelta:

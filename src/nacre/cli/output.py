@@ -13,12 +13,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 from nacre import config as settings
 from nacre.cli.failures import OK, Failure
-from nacre.cli.one_line import clean, clean_json, cut, pad, rfc3339, short_path, width
+from nacre.cli.one_line import clean, clean_json, cut, pad, short_path, width
 from nacre.cli.progress import Progress
 from nacre.cli.verbs import Flags
 from nacre.errors import ConfigError
 from nacre.render.colours import choose_theme, sgr_for
-from nacre.render.text import ago
+from nacre.render.text import ago, rfc3339
 
 if TYPE_CHECKING:
     from nacre.render.terminal import Sheet
@@ -84,11 +84,12 @@ class Out:
 
     # ---- for programs
 
-    def document(self, value: Any) -> None:
-        """Print a JSON document; every one carries the version of its schema."""
+    def document(self, value: Any) -> int:
+        """Print a JSON document; every one carries the version of its schema. Returns the exit code."""
         if isinstance(value, Mapping) and "schema_version" not in value:
             value = {"schema_version": 1, **value}
         self._stream.write(_json(_plain(value)) + "\n")
+        return OK
 
     def line(self, value: Any) -> None:
         """Print one JSON record, at once."""
@@ -98,8 +99,7 @@ class Out:
     def receipt(self, document: Mapping[str, Any], text: str = "", *, note: str = "") -> int:
         """Say what was done: a JSON document for a program, else lines on stdout and a note; returns the exit code."""
         if self.json:
-            self.document({"ok": True, **document})
-            return OK
+            return self.document({"ok": True, **document})
         if text:
             self.say(text)
         if note:
@@ -108,19 +108,19 @@ class Out:
 
     def listing(
         self, items: Iterable[Any], *, total: int | None = None, cursor: str | None = None, has_more: bool = False
-    ) -> None:
-        """Print a list: with --jsonl a record per line, else the envelope that every list has.
+    ) -> int:
+        """Print a list: with --jsonl a record per line, else the envelope that every list has; returns the exit code.
 
         `has_more` is for a list that goes on without a cursor; its `total` is not known.
         """
         if self.jsonl:
             for item in items:
                 self.line(item)
-            return
+            return OK
         found = list(items)
         known = total if total is not None or has_more else len(found)
         more = {"has_more": has_more or cursor is not None, "next_cursor": cursor}
-        self.document({"schema_version": 1, "count": len(found), "total": known, **more, "items": found})
+        return self.document({"schema_version": 1, "count": len(found), "total": known, **more, "items": found})
 
     # ---- on stderr
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any
 
@@ -139,6 +139,11 @@ def ago(moment: datetime, now: datetime) -> str:
         if seconds >= length:
             return f"{seconds // length} {unit} ago"
     return "just now"
+
+
+def rfc3339(moment: datetime) -> str:
+    """A moment in UTC with milliseconds."""
+    return f"{moment.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
 def _cells(text: str) -> Iterator[tuple[int, int]]:

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from nacre.messages import Entry
+from nacre.render.text import rfc3339
 from nacre.sessions import Sessions
 from nacre.web.api import queries, schemas
 
@@ -124,7 +125,7 @@ async def records(
                     following = sessions.follow(key, 0)
                 for entry in await _take(following, last.n) if last != at else ():
                     at = queries.End(entry.generation, entry.n)
-                    ts = queries.rfc3339(entry.ts)
+                    ts = rfc3339(entry.ts)
                     record = schemas.Record(
                         generation=entry.generation, n=entry.n, ts=ts, kind=entry.kind, data=entry.data
                     )

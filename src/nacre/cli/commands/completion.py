@@ -90,13 +90,11 @@ def _completion(args: Namespace, out: Out) -> int:
 
 
 completion = Command(
-    (
-        ("bash", "nacre completion bash > ~/.local/share/bash-completion/completions/nacre"),
-        ("zsh, in a directory of $fpath", "nacre completion zsh > ~/.zfunc/_nacre"),
-        ("fish", "nacre completion fish > ~/.config/fish/completions/nacre.fish"),
-    ),
     _add_completion,
     _completion,
+    ("bash", "nacre completion bash > ~/.local/share/bash-completion/completions/nacre"),
+    ("zsh, in a directory of $fpath", "nacre completion zsh > ~/.zfunc/_nacre"),
+    ("fish", "nacre completion fish > ~/.config/fish/completions/nacre.fish"),
 )
 
 
@@ -195,4 +193,4 @@ def _values(action: Action, last: str, flags: Flags, verb: str) -> Iterator[tupl
 
 
 # Its arguments are another command line, and are not parsed.
-complete = Command((), lambda _: None, _complete)
+complete = Command(lambda _: None, _complete)

@@ -63,8 +63,7 @@ def _show(args: Namespace, out: Out) -> int:
     found = settings.current(settings.read(), os.environ)
     if out.json:
         values = {value.setting.key: {"value": value.value, "source": value.source} for value in found}
-        out.document({"path": settings.path(), "store": root_of(args), "settings": values})
-        return OK
+        return out.document({"path": settings.path(), "store": root_of(args), "settings": values})
     with out.pager():
         for setting, value, source in found:
             text = f"{setting.key} = {clean(settings.to_toml(value))}"

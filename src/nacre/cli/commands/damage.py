@@ -130,13 +130,11 @@ def _print_problems(out: Out, found: list[_Problem], sessions: int, *, damaged: 
 
 
 verify = Command(
-    (
-        ("every session", "nacre sessions verify"),
-        ("one session, and its tool calls", "nacre sessions verify @last --deep"),
-        ("for a cron job: mail only if something is damaged", "nacre sessions verify --quiet"),
-    ),
     _add_verify,
     _verify,
+    ("every session", "nacre sessions verify"),
+    ("one session, and its tool calls", "nacre sessions verify @last --deep"),
+    ("for a cron job: mail only if something is damaged", "nacre sessions verify --quiet"),
 )
 
 
@@ -212,12 +210,10 @@ def _repair_one(sessions: Sessions, key: str, findings: list[Finding]) -> Done:
 
 
 repair = Command(
-    (
-        ("see what would be done", "nacre sessions repair telegram:42 --dry-run"),
-        ("repair it; damaged bytes are kept in quarantine", "nacre sessions repair telegram:42"),
-    ),
     _add_repair,
     _repair,
+    ("see what would be done", "nacre sessions repair telegram:42 --dry-run"),
+    ("repair it; damaged bytes are kept in quarantine", "nacre sessions repair telegram:42"),
 )
 
 
@@ -258,7 +254,7 @@ def _quarantine(args: Namespace, out: Out) -> int:
         known = sessions.quarantine(settled=args.all)
     found = [entry for entry in known if not chosen or any(choice.has(entry) for choice in chosen)]
     if out.json:
-        out.listing(map(_as_item, found))
+        out.listing({"ref": entry.ref, **asdict(entry), "settled": entry.settled or None} for entry in found)
     elif not found:
         out.note("nothing is in quarantine")
     elif args.action == "list":
@@ -278,23 +274,6 @@ def _quarantine(args: Namespace, out: Out) -> int:
     else:
         _show(found, out)
     return OK
-
-
-def _as_item(entry: QuarantineEntry) -> dict[str, Any]:
-    """An entry as JSON lists it."""
-    return {
-        "ref": entry.ref,
-        "key": entry.key,
-        "n": entry.n,
-        "generation": entry.generation,
-        "ts": entry.ts,
-        "kind": entry.kind,
-        "reason": entry.reason,
-        "bytes": entry.bytes,
-        "records": [{"n": one.n, "ts": one.ts, "kind": one.kind, "text": one.text} for one in entry.records],
-        "text": entry.text,
-        "settled": entry.settled or None,
-    }
 
 
 def _choose(sessions: Sessions, ref: str) -> _Choice:
@@ -373,12 +352,10 @@ def _settle(sessions: Sessions, args: Namespace, out: Out) -> int:
 
 
 quarantine = Command(
-    (
-        ("what is in quarantine", "nacre sessions quarantine"),
-        ("read the records of a session that are in it", "nacre sessions quarantine show telegram:42"),
-        ("put them back, at the end of the session", "nacre sessions quarantine restore telegram:42"),
-        ("settle one entry without them", "nacre sessions quarantine discard telegram:42#2 --yes"),
-    ),
     _add_quarantine,
     _quarantine,
+    ("what is in quarantine", "nacre sessions quarantine"),
+    ("read the records of a session that are in it", "nacre sessions quarantine show telegram:42"),
+    ("put them back, at the end of the session", "nacre sessions quarantine restore telegram:42"),
+    ("settle one entry without them", "nacre sessions quarantine discard telegram:42#2 --yes"),
 )

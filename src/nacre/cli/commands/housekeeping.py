@@ -60,12 +60,10 @@ def _du(args: Namespace, out: Out) -> int:
     shown = sizes if args.refs else sizes[: args.limit]
     items = [{"key": key, "bytes": count} for count, key in shown]
     if out.jsonl:
-        out.listing(items)
-        return OK
+        return out.listing(items)
     if out.json:
         more = {"count": len(items), "sessions": len(sizes), "has_more": len(items) < len(sizes)}
-        out.document({"total": usage.total, "folders": usage.folders, **more, "items": items})
-        return OK
+        return out.document({"total": usage.total, "folders": usage.folders, **more, "items": items})
     if shown:
         columns = [Column("SIZE", right=True), Column("SESSION", wraps=chop, style=out.bold)]
         table.show(out, columns, [(size(count), clean(key)) for count, key in shown])
@@ -80,13 +78,11 @@ def _du(args: Namespace, out: Out) -> int:
 
 
 du = Command(
-    (
-        ("the ten largest sessions, and the parts of the store", "nacre sessions du"),
-        ("one session", "nacre sessions du telegram:42"),
-        ("total size in bytes", "nacre sessions du --json | jq .total"),
-    ),
     _add_du,
     _du,
+    ("the ten largest sessions, and the parts of the store", "nacre sessions du"),
+    ("one session", "nacre sessions du telegram:42"),
+    ("total size in bytes", "nacre sessions du --json | jq .total"),
 )
 
 
@@ -134,12 +130,10 @@ def _compact(args: Namespace, out: Out) -> int:
 
 
 compact = Command(
-    (
-        ("one session", "nacre sessions compact telegram:42"),
-        ("every session where it saves space", "nacre sessions compact --all"),
-    ),
     _add_compact,
     _compact,
+    ("one session", "nacre sessions compact telegram:42"),
+    ("every session where it saves space", "nacre sessions compact --all"),
 )
 
 
@@ -163,13 +157,11 @@ def _gc(args: Namespace, out: Out) -> int:
 
 
 gc = Command(
-    (
-        ("see what would be deleted", "nacre sessions gc --dry-run"),
-        ("delete it", "nacre sessions gc"),
-        ("the trash is emptied separately", "nacre sessions trash empty --older-than 30d"),
-    ),
     _add_gc,
     _gc,
+    ("see what would be deleted", "nacre sessions gc --dry-run"),
+    ("delete it", "nacre sessions gc"),
+    ("the trash is emptied separately", "nacre sessions trash empty --older-than 30d"),
 )
 
 
@@ -218,13 +210,11 @@ def _retain(args: Namespace, out: Out) -> int:
 
 
 retain = Command(
-    (
-        ("see what would be done", "nacre sessions retain --dry-run"),
-        ("do it now; `nacre serve` does it every day", "nacre sessions retain"),
-        ("try other limits", "nacre sessions retain --archive-after 90d --dry-run"),
-    ),
     _add_retain,
     _retain,
+    ("see what would be done", "nacre sessions retain --dry-run"),
+    ("do it now; `nacre serve` does it every day", "nacre sessions retain"),
+    ("try other limits", "nacre sessions retain --archive-after 90d --dry-run"),
 )
 
 
@@ -264,11 +254,9 @@ def _backup(args: Namespace, out: Out) -> int:
 
 
 backup = Command(
-    (
-        ("into a new folder, while the daemon runs", "nacre sessions backup /backup/nacre-2026-11-17"),
-        ("check it", "nacre --store /backup/nacre-2026-11-17 sessions verify"),
-        ("bring it back, with the daemon stopped", "cp -a /backup/nacre-2026-11-17 ~/.local/share/nacre"),
-    ),
     _add_backup,
     _backup,
+    ("into a new folder, while the daemon runs", "nacre sessions backup /backup/nacre-2026-11-17"),
+    ("check it", "nacre --store /backup/nacre-2026-11-17 sessions verify"),
+    ("bring it back, with the daemon stopped", "cp -a /backup/nacre-2026-11-17 ~/.local/share/nacre"),
 )

@@ -14,19 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nacre.cli import table
 from nacre.cli.failures import OK, Failure
-from nacre.cli.one_line import chop, clean, rfc3339, several, short_path, size
+from nacre.cli.one_line import chop, clean, several, short_path, size
 from nacre.cli.output import Out
 from nacre.cli.store_choice import count_logs, emptied_logs, open_store, remember_rows, root_of
 from nacre.cli.table import Column
 from nacre.keys import is_internal
+from nacre.render.session_item import SORTS, session_item
 
 if TYPE_CHECKING:
-    from nacre.history.list_page import Order
-    from nacre.index.warm import Listed
-    from nacre.messages import SessionInfo
     from nacre.render.conversation import Notice
-
-    Info = SessionInfo | Listed
+    from nacre.render.session_item import Info
 
 EXAMPLES = (
     ("the ten newest sessions", "nacre sessions list -n 10"),
@@ -37,13 +34,6 @@ EXAMPLES = (
     ("only the keys, for a script", "nacre sessions list --format '{key}'"),
 )
 
-_SORTS: dict[str, Order] = {
-    "updated": "updated",
-    "created": "created",
-    "size": "bytes",
-    "messages": "messages",
-    "key": "key",
-}
 _FIELD = re.compile(r"\{(\w+)\}|\\([tn\\])")
 _BREAKS = {"t": "\t", "n": "\n", "\\": "\\"}
 _WIDTH_FOR_FOLDERS = 100
@@ -73,9 +63,7 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--folder", metavar="DIR", nargs="?", const=".", help=folder)
     parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="only with this tag; may be repeated")
     parser.add_argument("--pinned", action="store_true", help="only pinned sessions")
-    parser.add_argument(
-        "--sort", choices=tuple(_SORTS), default="updated", help="sort by this, newest or largest first"
-    )
+    parser.add_argument("--sort", choices=tuple(SORTS), default="updated", help="sort by this, newest or largest first")
     parser.add_argument("--reverse", action="store_true", help="reverse the order")
     parser.add_argument("--cursor", metavar="C", help="continue after this cursor, next_cursor of an earlier list")
     parser.add_argument(
@@ -101,24 +89,6 @@ def run(args: Namespace, out: Out) -> int:
     return OK
 
 
-def as_item(info: Info) -> dict[str, Any]:
-    """A session as JSON lists it."""
-    return {
-        "key": info.key,
-        "title": info.title,
-        "messages": info.messages,
-        "created": rfc3339(info.created),
-        "updated": rfc3339(info.updated),
-        "bytes": info.bytes,
-        "archived": info.archived,
-        "pinned": info.pinned,
-        "tags": info.tags,
-        "cwd": info.cwd,
-        "role": info.role,
-        "model": info.model,
-    }
-
-
 # ---- what is read
 
 
@@ -138,7 +108,7 @@ def _read_warm(root: str, args: Namespace) -> _Page | None:
         info for info in found if info.key.startswith(args.prefix) and (args.internal or not is_internal(info.key))
     ]
     infos.sort(key=attrgetter("key"))
-    infos.sort(key=attrgetter(_SORTS[args.sort]), reverse=args.sort != "key")
+    infos.sort(key=attrgetter(SORTS[args.sort]), reverse=args.sort != "key")
     if args.reverse:
         infos.reverse()
     hidden = count_logs(f"{root}/archive")
@@ -154,7 +124,7 @@ def _read(args: Namespace) -> _Page:
     from nacre.history.list_page import parse_cursor  # noqa: PLC0415 - the same
     from nacre.history.overview import tags_in  # noqa: PLC0415 - the same
 
-    order = _SORTS[args.sort]
+    order = SORTS[args.sort]
     if args.cursor is not None:
         try:
             parse_cursor(args.cursor, order=order, reverse=args.reverse)
@@ -196,10 +166,10 @@ def _quarantined(args: Namespace, root: str) -> Mapping[str, Notice]:
 
 def _print(out: Out, page: _Page, args: Namespace, aside: Mapping[str, Notice]) -> None:
     if out.json:
-        items = ({**as_item(info), "quarantine": aside.get(info.key)} for info in page.infos)
+        items = ({**session_item(info), "quarantine": aside.get(info.key)} for info in page.infos)
         out.listing(items, total=page.total, cursor=page.cursor)
     elif args.format is not None:
-        for item in map(as_item, page.infos):
+        for item in map(session_item, page.infos):
             out.say(_fill(args.format, item))
     elif page.infos:
         _print_table(out, page.infos, all=args.all)

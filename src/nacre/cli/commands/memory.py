@@ -119,8 +119,7 @@ def _list(args: Namespace, out: Out, memory: Memory) -> int:
     lines = memory.days() if args.days else memory.list()
     waiting = [] if args.days else memory.pending()
     if out.json:
-        out.listing(map(_shape, [*lines, *waiting]))
-        return OK
+        return out.listing(map(_shape, [*lines, *waiting]))
     if lines:
         _show(out, lines, days=args.days)
     elif not waiting:
@@ -149,8 +148,7 @@ def _why(args: Namespace, out: Out, memory: Memory) -> int:
     turn = memory.why(line.id).turn
     if out.json:
         document = None if turn is None else {"asked": turn.asked, "answered": turn.answered, "at": turn.at}
-        out.document({**_shape(line), "turn": document})
-        return OK
+        return out.document({**_shape(line), "turn": document})
     out.say(out.bold(clean(line.text)))
     if line.source is None:
         out.say("written by you" if not line.is_ours else "added on request")

@@ -115,8 +115,7 @@ def _list(tokens: Tokens, out: Out) -> int:
         items.append({"name": token.name, "role": token.role, "agent": agent, **times})
         rows.append((token.name, token.role, agent or "all", token.created, token.revoked))
     if out.json:
-        out.listing(items)
-        return OK
+        return out.listing(items)
     columns = [Column("NAME", style=out.bold), Column("ROLE"), Column("AGENT"), Column("CREATED"), Column("REVOKED")]
     table.show(out, columns, rows)
     if not rows:

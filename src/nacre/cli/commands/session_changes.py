@@ -86,41 +86,34 @@ def _pin(args: Namespace, out: Out, *, pinned: bool) -> int:
 
 
 rename = Command(
-    (
-        ("name the newest session", "nacre sessions rename @last 'Tax return'"),
-        ("remove a title", "nacre sessions rename telegram:42 ''"),
-    ),
     partial(_add, words=("title", "the new title; empty removes it")),
     _rename,
+    ("name the newest session", "nacre sessions rename @last 'Tax return'"),
+    ("remove a title", "nacre sessions rename telegram:42 ''"),
 )
 tag = Command(
-    (
-        ("tag the newest session", "nacre sessions tag @last work taxes"),
-        ("list the sessions with a tag", "nacre sessions list --tag work"),
-    ),
     partial(_add, words=("tags", "the tags to add; commas also separate tags")),
     partial(_tag, adds=True),
+    ("tag the newest session", "nacre sessions tag @last work taxes"),
+    ("list the sessions with a tag", "nacre sessions list --tag work"),
 )
 untag = Command(
-    (
-        ("remove a tag from the newest session", "nacre sessions untag @last work"),
-        ("see what would be done", "nacre sessions untag telegram:42 work taxes --dry-run"),
-    ),
     partial(_add, words=("tags", "the tags to remove; commas also separate tags")),
     partial(_tag, adds=False),
+    ("remove a tag from the newest session", "nacre sessions untag @last work"),
+    ("see what would be done", "nacre sessions untag telegram:42 work taxes --dry-run"),
 )
 pin = Command(
-    (("pin the newest session", "nacre sessions pin @last"), ("list pinned sessions", "nacre sessions list --pinned")),
     _add,
     partial(_pin, pinned=True),
+    ("pin the newest session", "nacre sessions pin @last"),
+    ("list pinned sessions", "nacre sessions list --pinned"),
 )
 unpin = Command(
-    (
-        ("list pinned sessions", "nacre sessions list --pinned"),
-        ("remove the pin from the first of that list", "nacre sessions unpin @1"),
-    ),
     _add,
     partial(_pin, pinned=False),
+    ("list pinned sessions", "nacre sessions list --pinned"),
+    ("remove the pin from the first of that list", "nacre sessions unpin @1"),
 )
 
 
@@ -145,20 +138,16 @@ def _archive(args: Namespace, out: Out, *, is_back: bool) -> int:
 
 
 archive = Command(
-    (
-        ("archive the newest session", "nacre sessions archive @last"),
-        ("archive several sessions; first see what would happen", "nacre sessions archive @1 @2 telegram:42 --dry-run"),
-    ),
     _add,
     partial(_archive, is_back=False),
+    ("archive the newest session", "nacre sessions archive @last"),
+    ("archive several sessions; first see what would happen", "nacre sessions archive @1 @2 telegram:42 --dry-run"),
 )
 unarchive = Command(
-    (
-        ("list archived sessions", "nacre sessions list --archived"),
-        ("make the first of that list active again", "nacre sessions unarchive @1"),
-    ),
     _add,
     partial(_archive, is_back=True),
+    ("list archived sessions", "nacre sessions list --archived"),
+    ("make the first of that list active again", "nacre sessions unarchive @1"),
 )
 
 
@@ -198,12 +187,10 @@ def _fork(args: Namespace, out: Out) -> int:
 
 
 fork = Command(
-    (
-        ("continue in a new session", "nacre sessions fork @last"),
-        ("from record 17, with its own key and title", "nacre sessions fork telegram:42@17 try-2 --name 'Second try'"),
-    ),
     _add_fork,
     _fork,
+    ("continue in a new session", "nacre sessions fork @last"),
+    ("from record 17, with its own key and title", "nacre sessions fork telegram:42@17 try-2 --name 'Second try'"),
 )
 
 
@@ -257,12 +244,10 @@ def _suggest_trust(old: str, new: str, out: Out) -> None:
 
 
 move_folder = Command(
-    (
-        ("after `mv ~/work/shop ~/shop`", "nacre sessions move-folder ~/work/shop ~/shop"),
-        ("see which sessions would change", "nacre sessions move-folder ~/work/shop ~/shop --dry-run"),
-    ),
     _add_move_folder,
     _move_folder,
+    ("after `mv ~/work/shop ~/shop`", "nacre sessions move-folder ~/work/shop ~/shop"),
+    ("see which sessions would change", "nacre sessions move-folder ~/work/shop ~/shop --dry-run"),
 )
 
 
@@ -331,12 +316,10 @@ async def _draft_summary(sessions: Sessions, key: str, args: Namespace) -> Draft
 
 
 summarize = Command(
-    (
-        ("the newest session", "nacre sessions summarize @last"),
-        ("keep everything about one subject", "nacre sessions summarize @last --focus 'the invoice'"),
-        ("see the summary without storing it", "nacre sessions summarize @last --dry-run"),
-        ("undo the last summary", "nacre sessions summarize @last --undo"),
-    ),
     _add_summarize,
     _summarize,
+    ("the newest session", "nacre sessions summarize @last"),
+    ("keep everything about one subject", "nacre sessions summarize @last --focus 'the invoice'"),
+    ("see the summary without storing it", "nacre sessions summarize @last --dry-run"),
+    ("undo the last summary", "nacre sessions summarize @last --undo"),
 )

@@ -258,15 +258,13 @@ def _print_json(out: Out, excerpt: Excerpt) -> None:
 
 
 show = Command(
-    (
-        ("read the newest conversation", "nacre sessions show @last"),
-        ("its last ten messages, tool calls unfolded", "nacre sessions show @last --last 10 --full"),
-        ("the messages around record 17", "nacre sessions show telegram:42@17"),
-        ("every message, with truncated and replaced ones", "nacre sessions show telegram:42 --all"),
-        ("the lines of the log", "nacre sessions show telegram:42 --raw | jq .t"),
-    ),
     _add_show,
     _show,
+    ("read the newest conversation", "nacre sessions show @last"),
+    ("its last ten messages, tool calls unfolded", "nacre sessions show @last --last 10 --full"),
+    ("the messages around record 17", "nacre sessions show telegram:42@17"),
+    ("every message, with truncated and replaced ones", "nacre sessions show telegram:42 --all"),
+    ("the lines of the log", "nacre sessions show telegram:42 --raw | jq .t"),
 )
 
 
@@ -292,8 +290,7 @@ def _tail(args: Namespace, out: Out) -> int:
         if target.n is not None:
             last = [entry for entry in entries if entry.n >= target.n]
         if out.json and not out.jsonl:
-            out.listing([_record_item(entry, full=args.full) for entry in last], total=len(entries))
-            return OK
+            return out.listing([_record_item(entry, full=args.full) for entry in last], total=len(entries))
         for entry in last:
             _print_record(out, entry, full=args.full)
         if args.follow:
@@ -341,11 +338,9 @@ def _text_and_tools(data: dict[str, Any]) -> tuple[str, list[str]]:
 
 
 tail = Command(
-    (
-        ("the last records", "nacre sessions tail @last"),
-        ("follow a session, with the text of messages", "nacre sessions tail -f --full telegram:42"),
-        ("the same for a program", "nacre sessions tail -f --jsonl telegram:42"),
-    ),
     _add_tail,
     _tail,
+    ("the last records", "nacre sessions tail @last"),
+    ("follow a session, with the text of messages", "nacre sessions tail -f --full telegram:42"),
+    ("the same for a program", "nacre sessions tail -f --jsonl telegram:42"),
 )

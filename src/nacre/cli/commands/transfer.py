@@ -227,14 +227,12 @@ def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 export = Command(
-    (
-        ("one self-contained page to read or send", "nacre sessions export @last --format html -o talk.html"),
-        ("Markdown on stdout", "nacre sessions export telegram:42"),
-        ("every record with every field", "nacre sessions export telegram:42 --format jsonl -o 42.jsonl"),
-        ("every session, for picoclaw", "nacre sessions export --format picoclaw -o ~/.picoclaw/workspace/sessions"),
-    ),
     _add_export,
     _export,
+    ("one self-contained page to read or send", "nacre sessions export @last --format html -o talk.html"),
+    ("Markdown on stdout", "nacre sessions export telegram:42"),
+    ("every record with every field", "nacre sessions export telegram:42 --format jsonl -o 42.jsonl"),
+    ("every session, for picoclaw", "nacre sessions export --format picoclaw -o ~/.picoclaw/workspace/sessions"),
 )
 
 
@@ -303,10 +301,8 @@ def _print_migration(out: Out, migration: Migration, *, dry_run: bool) -> None:
 
 
 migrate = Command(
-    (
-        ("see what would be done", "nacre sessions migrate ~/.picoclaw/workspace --dry-run"),
-        ("import them; the originals are kept as ….migrated", "nacre sessions migrate ~/.picoclaw/workspace"),
-    ),
     _add_migrate,
     _migrate,
+    ("see what would be done", "nacre sessions migrate ~/.picoclaw/workspace --dry-run"),
+    ("import them; the originals are kept as ….migrated", "nacre sessions migrate ~/.picoclaw/workspace"),
 )

@@ -218,30 +218,24 @@ def _named(found: list[TrashedSession], ref: str) -> TrashedSession:
 
 
 rm = Command(
-    (
-        ("move a session to the trash", "nacre sessions rm telegram:42"),
-        ("bring it back", "nacre sessions restore telegram:42"),
-        ("erase it for good, with its archived generations", "nacre sessions rm telegram:42 --permanent --yes"),
-    ),
     _add_rm,
     _rm,
+    ("move a session to the trash", "nacre sessions rm telegram:42"),
+    ("bring it back", "nacre sessions restore telegram:42"),
+    ("erase it for good, with its archived generations", "nacre sessions rm telegram:42 --permanent --yes"),
 )
 trash = Command(
-    (
-        ("list the trash", "nacre sessions trash list"),
-        ("bring a session back", "nacre sessions trash restore telegram:42"),
-        ("erase what was removed more than 30 days ago", "nacre sessions trash empty --older-than 30d --yes"),
-    ),
     _add_trash,
     _trash,
+    ("list the trash", "nacre sessions trash list"),
+    ("bring a session back", "nacre sessions trash restore telegram:42"),
+    ("erase what was removed more than 30 days ago", "nacre sessions trash empty --older-than 30d --yes"),
 )
 restore = Command(
-    (
-        ("list the trash", "nacre sessions trash list"),
-        ("restore the session that was removed last", "nacre sessions restore @last"),
-        ("one by its key", "nacre sessions restore telegram:42"),
-        ("one by its title", "nacre sessions restore 'Tax return'"),
-    ),
     _add_restore,
     _restore,
+    ("list the trash", "nacre sessions trash list"),
+    ("restore the session that was removed last", "nacre sessions restore @last"),
+    ("one by its key", "nacre sessions restore telegram:42"),
+    ("one by its title", "nacre sessions restore 'Tax return'"),
 )

@@ -42,8 +42,7 @@ def _trust(args: Namespace, out: Out) -> int:
         found = sorted(store.entries().items())
         if out.json:
             items = ({"path": path, "since": one.since, "accepted": sorted(one.accepted)} for path, one in found)
-            out.listing(items)
-            return OK
+            return out.listing(items)
         columns = [Column("FOLDER", style=out.bold), Column("SINCE", style=out.dim), Column("ACCEPTED", shrinks=True)]
         rows = []
         for path, entry in found:
@@ -96,14 +95,12 @@ def _accept(folder: Path, root: Path, args: Namespace, out: Out) -> int:
 
 
 trust = Command(
-    (
-        ("trust the current folder (its git root)", "nacre trust"),
-        ("trust a folder by name", "nacre trust ~/src/project"),
-        ("the folders that are trusted", "nacre trust --list"),
-        ("stop trusting a folder", "nacre trust --revoke ~/src/project"),
-    ),
     _add_trust,
     _trust,
+    ("trust the current folder (its git root)", "nacre trust"),
+    ("trust a folder by name", "nacre trust ~/src/project"),
+    ("the folders that are trusted", "nacre trust --list"),
+    ("stop trusting a folder", "nacre trust --revoke ~/src/project"),
 )
 
 
@@ -139,8 +136,7 @@ def _permissions(args: Namespace, out: Out) -> int:
     if rule is not None and not gone:
         raise Failure("not_found", f"{rule} is not always allowed in {root}", hint="`nacre permissions` lists what is")
     if out.json:
-        out.document({"folder": root, "revoked": gone})
-        return OK
+        return out.document({"folder": root, "revoked": gone})
     for one in gone:
         out.say(f"revoked {clean(one)}")
     if not gone:
@@ -150,8 +146,7 @@ def _permissions(args: Namespace, out: Out) -> int:
 
 def _list_permissions(out: Out, folders: dict[str, list[str]]) -> int:
     if out.json:
-        out.document({"folders": [{"folder": folder, "allow": rules} for folder, rules in folders.items()]})
-        return OK
+        return out.document({"folders": [{"folder": folder, "allow": rules} for folder, rules in folders.items()]})
     for folder, rules in folders.items():
         out.say(out.bold(clean(folder)))
         for rule in rules:
@@ -163,4 +158,4 @@ def _list_permissions(out: Out, folders: dict[str, list[str]]) -> int:
     return OK
 
 
-permissions = Command(_PERMISSIONS, _add_permissions, _permissions)
+permissions = Command(_add_permissions, _permissions, *_PERMISSIONS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from itertools import dropwhile, islice, takewhile
 from typing import NamedTuple, TypeVar
 
@@ -14,24 +13,19 @@ from nacre.agent.ports import Usage
 from nacre.codec import message_of, parse_time, time_of
 from nacre.errors import Conflict, InvalidArgument, LogDamaged, SessionNotFound
 from nacre.history import session_state
-from nacre.history.list_page import Order, parse_cursor
+from nacre.history.list_page import parse_cursor
 from nacre.history.transcript import Transcript, Wanted, open_at
 from nacre.index import minilm
 from nacre.records import Losses, Record, SetMeta, View
 from nacre.render.conversation import notices, unreadable
+from nacre.render.session_item import SORTS, session_item
+from nacre.render.text import rfc3339
 from nacre.render.usage import total_usage
 from nacre.sessions import Sessions
 from nacre.web.api import schemas
 from nacre.web.http_errors import Fault
 
 T = TypeVar("T")
-_SORTS: dict[str, Order] = {
-    "updated": "updated",
-    "created": "created",
-    "size": "bytes",
-    "messages": "messages",
-    "key": "key",
-}
 
 
 class End(NamedTuple):
@@ -71,7 +65,7 @@ def add_up(notes: Iterator[object] | Sequence[object]) -> Usage:
 
 def list_sessions(sessions: Sessions, query: schemas.ListQuery) -> schemas.SessionList:
     """A page of the list."""
-    order, is_reverse = _SORTS[query.sort], query.order == "reverse"
+    order, is_reverse = SORTS[query.sort], query.order == "reverse"
     if query.cursor:
         try:
             parse_cursor(query.cursor, order=order, reverse=is_reverse)
@@ -91,24 +85,7 @@ def list_sessions(sessions: Sessions, query: schemas.ListQuery) -> schemas.Sessi
         total=page.total,
         has_more=page.cursor is not None,
         next_cursor=page.cursor,
-        items=[
-            schemas.Session(
-                key=info.key,
-                title=info.title,
-                messages=info.messages,
-                created=rfc3339(info.created),
-                updated=rfc3339(info.updated),
-                bytes=info.bytes,
-                archived=info.archived,
-                pinned=info.pinned,
-                tags=list(info.tags),
-                cwd=info.cwd,
-                role=info.role,
-                model=info.model,
-                quarantine=asides.get(info.key),
-            )
-            for info in page.items
-        ],
+        items=[schemas.Session(**session_item(info), quarantine=asides.get(info.key)) for info in page.items],
     )
 
 
@@ -311,11 +288,6 @@ def check_is_key(sessions: Sessions, key: str) -> None:
 
 
 # ---- small things
-
-
-def rfc3339(moment: datetime) -> str:
-    """A moment in UTC with milliseconds."""
-    return f"{moment.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
 def require_in(sessions: Sessions, value: T | None, key: str) -> T:

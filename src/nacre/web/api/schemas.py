@@ -123,14 +123,17 @@ class Session(Struct, frozen=True, kw_only=True):
     quarantine: Aside | None = None
 
 
-class SessionList(Struct, frozen=True, kw_only=True):
-    """A page of sessions; `next_cursor` goes to `cursor`."""
-
+class _List(Struct, frozen=True, kw_only=True):
     schema_version: Literal[1] = 1
     count: Count
     total: Count
     has_more: bool
     next_cursor: str | None
+
+
+class SessionList(_List, frozen=True, kw_only=True):
+    """A page of sessions; `next_cursor` goes to `cursor`."""
+
     items: list[Session]
 
 
@@ -181,14 +184,9 @@ class Found(Struct, frozen=True, kw_only=True):
     snippet: str
 
 
-class FoundList(Struct, frozen=True, kw_only=True):
+class FoundList(_List, frozen=True, kw_only=True):
     """The results of a search, best first."""
 
-    schema_version: Literal[1] = 1
-    count: Count
-    total: Count
-    has_more: bool
-    next_cursor: str | None
     items: list[Found]
 
 

@@ -23,6 +23,7 @@ from nacre.records import View
 from nacre.render.conversation import Cover, Cut, notices, parts
 from nacre.render.html import escape
 from nacre.render.markdown_export import document
+from nacre.render.text import rfc3339
 from nacre.sessions import Sessions
 from nacre.web import caller
 from nacre.web.api import queries
@@ -300,7 +301,7 @@ def _send_message(sessions: Sessions, key: str, n: int, wanted: Wanted) -> Respo
 
 
 def _item(one: Stored) -> dict[str, Any]:
-    ts = queries.rfc3339(one.ts)
+    ts = rfc3339(one.ts)
     return {"generation": one.generation, "n": one.n, "ts": ts, "message": one.message.to_mapping()}
 
 
