@@ -32,11 +32,11 @@ test: .venv .venv/clients/.installed tools lint types docs ## everything: lint, 
 
 check: test ## the same as test: what CI runs
 
-lint: .venv ## style, format, layers, the script of the page
+lint: .venv ## style, format, layers, the scripts of the pages
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/oxlint --quiet src/nacre/web/static
+	@$(BIN)/oxlint --quiet src/nacre/web/static src/nacre/render
 
 types: .venv ## mypy, strict
 	@$(BIN)/mypy

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from nacre.render.html import ansi, plain
-from nacre.render.html_page import STYLE
+from nacre.render.html_page import style
 from tests.growth import assert_linear
 
 
@@ -52,7 +52,7 @@ def test_no_output_can_break_out() -> None:
 def test_every_class_has_a_style() -> None:
     names = {name for number in range(256) for name in _classes(ansi(f"\x1b[38;5;{number}mx\x1b[0;48;5;{number}mx"))}
     names |= {name for number in range(108) for group in _classes(ansi(f"\x1b[{number}mx")) for name in group.split()}
-    assert [name for name in names if f".{name}{{" not in STYLE] == []
+    assert [name for name in names if f".{name}{{" not in style()] == []
 
 
 def _classes(html: str) -> set[str]:

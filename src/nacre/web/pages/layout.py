@@ -17,8 +17,8 @@ from starlette.responses import HTMLResponse, Response
 
 from nacre.config import MAIN
 from nacre.messages import SessionInfo
+from nacre.render import html_page
 from nacre.render.html import escape
-from nacre.render.html_page import STYLE
 from nacre.render.text import clip, one_line
 from nacre.runtime import App
 from nacre.web.caller import caller
@@ -122,7 +122,7 @@ async def static(request: Request) -> Response:
 def _file(name: str) -> tuple[str, str]:
     """A file's text and its version."""
     text = (files("nacre.web") / "static" / name).read_text("utf-8")
-    text = STYLE + text if name.endswith(".css") else text
+    text = html_page.style() + text if name.endswith(".css") else text
     return text, blake2b(text.encode(), digest_size=8).hexdigest()
 
 
