@@ -193,10 +193,11 @@ class Matrix:
         self._retry = retry or RetryPolicy()
         self._cursor = CursorFile(state)
         # The token, or nothing and the password.
-        self._token = read_secret(name, "token", config.token_file, is_required=not config.user)
-        self._password = "" if self._token else read_secret(name, "password", config.password_file)
+        token = read_secret(name, "token", config.token_file, is_required=not config.user)
+        self._password = "" if token else read_secret(name, "password", config.password_file)
         server = parse_address(config.homeserver, section=f"channels.{name}", key="homeserver")
-        self._api = Api(server, secret=self._token)
+        self._api = Api(f"{server}{_API}", secret=token)
+        self._use(token)
         self.is_up = False
         self._me = ""
         self._entered = anyio.Event()
@@ -210,7 +211,7 @@ class Matrix:
             try:
                 if not self._token:
                     await self._log_in()
-                found = await self._ask("GET", "/account/whoami")
+                found = await self._api.call("GET", "/account/whoami")
                 self._me = str(found.get("user_id") or "")
                 self.is_up = True
                 self._entered.set()
@@ -221,7 +222,7 @@ class Matrix:
                     raise ConfigError(f"{self._config.homeserver} rejects the token of {where}") from None
                 if refusal.status == _UNAUTHORIZED:
                     # It logs in again.
-                    self._token = ""
+                    self._use("")
                 reason = describe_error(refusal)
                 logger.warning("the Matrix server rejected a request; retrying", extra={"reason": reason})
             except ConfigError:
@@ -264,13 +265,19 @@ class Matrix:
             "initial_device_display_name": _DEVICE,
         }
         try:
-            found = await self._ask("POST", "/login", body)
+            found = await self._api.call("POST", "/login", body=body)
         except Refusal as refusal:
             if refusal.status == _TOO_MANY:
                 raise
             reason = f"rejects the login of {self._config.user!r}: {refusal}"
             raise ConfigError(f"{self._config.homeserver} {reason}") from None
-        self._token = self._api.secret = str(found.get("access_token") or "")
+        self._api.secret = str(found.get("access_token") or "")
+        self._use(self._api.secret)
+
+    def _use(self, token: str) -> None:
+        """Send a token with every request; "" for none."""
+        self._token = token
+        self._api.headers = {"authorization": f"Bearer {token}"} if token else {}
 
     # ---- in
 
@@ -289,7 +296,7 @@ class Matrix:
             # The first answer only says where we are: what was said before the bot came is not for it.
             query = {"filter": shape, "timeout": str(int(_POLL * 1000) if since else 0)}
             query |= {"since": since} if since else {}
-            found = batch(await self._ask("GET", "/sync", query=query, max_seconds=2 * _POLL))
+            found = batch(await self._api.call("GET", "/sync", query=query, max_seconds=2 * _POLL))
             rooms = found.rooms if since else {}
             for name, room in rooms.items():
                 # What came after we were let in; if that is not among it, all since the last answer.
@@ -345,7 +352,7 @@ class Matrix:
                 logger.info("an invitation by an unknown user was ignored", extra={"channel": self.name})
                 continue
             try:
-                await self._ask("POST", f"/join/{quote(room, safe='')}", {})
+                await self._api.call("POST", f"/join/{quote(room, safe='')}", body={})
             except Refusal as refusal:
                 if refusal.status in {_UNAUTHORIZED, _TOO_MANY}:
                     raise
@@ -364,7 +371,7 @@ class Matrix:
     async def _get_of_room(self, room: str, what: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """What the server reports of a room; nothing if it refuses, so that one room does not stop all others."""
         try:
-            return await self._ask("GET", f"/rooms/{quote(room, safe='')}/{what}", query=query)
+            return await self._api.call("GET", f"/rooms/{quote(room, safe='')}/{what}", query=query)
         except Refusal as refusal:
             if refusal.status in {_UNAUTHORIZED, _TOO_MANY}:
                 raise
@@ -397,7 +404,7 @@ class Matrix:
         with anyio.move_on_after(self._retry.outage):
             while True:
                 try:
-                    await self._ask("PUT", path, content)
+                    await self._api.call("PUT", path, body=content)
                 except Lost as lost:
                     reason = str(lost)
                 except Refusal as refusal:
@@ -419,18 +426,6 @@ class Matrix:
         body = {"typing": True, "timeout": _TYPING_MILLISECONDS} if typing else {"typing": False}
         try:
             path = f"/rooms/{quote(room, safe='')}/typing/{quote(self._me, safe='')}"
-            await self._ask("PUT", path, body, max_seconds=_TYPING_TIMEOUT)
+            await self._api.call("PUT", path, body=body, max_seconds=_TYPING_TIMEOUT)
         except (Lost, Refusal) as error:
             logger.debug("a typing notice was not accepted", extra={"reason": describe_error(error)})
-
-    async def _ask(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        query: Mapping[str, str] | None = None,
-        max_seconds: float = 30.0,
-    ) -> dict[str, Any]:
-        self._api.headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
-        return await self._api.call(method, _API + path, body=body, query=query, max_seconds=max_seconds)

@@ -18,7 +18,7 @@ from nacre.agent.kernel import Kernel
 from nacre.agent.model_request import ContextUsage, Material, fit, measure
 from nacre.agent.ports import Answer, Approval, Ask, Context, Emit, Event, Guard, Notice, Provider, Tool
 from nacre.config import MAIN, Settings
-from nacre.errors import ModelNotAllowed, NacreError
+from nacre.errors import ModelNotAllowed, NacreError, describe_error
 from nacre.history.message_text import cut_middle
 from nacre.history.pairing import without_facts
 from nacre.history.tokens import ByScript, context_sizes, cost
@@ -32,15 +32,9 @@ from nacre.runtime.agent_parts import AgentParts
 from nacre.runtime.context_budget import Budget, Calibrations, Windows
 from nacre.runtime.counters import Work
 from nacre.runtime.file_copies import FileHistory
-from nacre.runtime.folder import Folder
+from nacre.runtime.folder import Folder, FolderConfig
 from nacre.runtime.gateway.queue import StepPacer
-from nacre.runtime.model_chain import (
-    ModelChain,
-    as_chain,
-    find_model,
-    last_model,
-    local_model_before,
-)
+from nacre.runtime.model_chain import ModelChain, as_chain, find_model, last_model, local_model_before
 from nacre.runtime.models import list_all, make_named
 from nacre.runtime.permissions import PermissionStore, rules_of, skill_rules
 from nacre.runtime.structured_output import Formed
@@ -238,6 +232,19 @@ class App:
             return ""
         return await titles.suggest_title(self.provider, self.sessions.get_history(key, last=_FOR_A_TITLE))
 
+    async def improve_title(self, key: str, plain: str = "") -> bool:
+        """Let the model name a session, unless it has another title by then than the plain one; tells if it did."""
+        try:
+            plain = plain or self.sessions.get_meta(key).get("title", "")
+            better = await self.suggest_title(key)
+            if better and self.sessions.get_meta(key).get("title", "") == plain:
+                self.sessions.set_meta(key, title=better)
+                return True
+        except NacreError as error:
+            # The title made of the first words stays.
+            logger.info("no title was generated", extra={"error": describe_error(error)})
+        return False
+
     def window(self, key: str) -> Window:
         """What the model would be shown of a session now."""
         return self._show(self.sessions.snapshot(key, last=self.max_messages), tokens=self._room(key))
@@ -399,14 +406,14 @@ class App:
         if self._grounds is None:
             options, parts, root = self.options, self.parts, self.permission_root()
             files, folder = parts.files, self.folder
-            folder_ask, folder_deny = (folder.ask, folder.deny) if folder is not None else ((), ())
+            own = FolderConfig() if folder is None else folder.config
 
             def keep(rules: tuple[str, ...]) -> None:
                 PermissionStore().add(str(root), rules)
 
             self._grounds = Grounds(
                 policy=Policy(tools=cast("Mapping[str, Verdict]", self.settings.table("approvals"))),
-                rules=rules_of(self.settings, allow=options.allow, ask=folder_ask, deny=folder_deny),
+                rules=rules_of(self.settings, allow=options.allow, ask=own.ask, deny=own.deny),
                 root=str(folder.root) if folder is not None else "",
                 base=files.root if files is not None else ".",
                 is_protected=files.is_protected if files is not None else lambda _: False,

@@ -27,9 +27,7 @@ from nacre.runtime.agent_parts import AgentSetup, make_parts, searches_by_meanin
 from nacre.runtime.app import USUAL, App, Options
 from nacre.runtime.folder import apply_config, open_folder, shell_word, sources
 from nacre.runtime.gateway.access import Guests
-from nacre.runtime.model_chain import (
-    provider_for,
-)
+from nacre.runtime.model_chain import provider_for
 from nacre.runtime.permissions import PermissionStore
 from nacre.runtime.trust import Notices
 from nacre.sessions import Sessions
@@ -230,8 +228,7 @@ def _import_standby(sessions: Sessions) -> list[str]:
         found = [migrated for migration in bring_home(sessions.location) for migrated in migration.report]
     except (StoreError, OSError) as error:
         logger.warning(
-            "what was written without the store could not be brought in",
-            extra={"error": describe_error(error)},
+            "what was written without the store could not be brought in", extra={"error": describe_error(error)}
         )
         return [f"what was written while the store could not be used is not in it yet: {error}"]
     bad = [f"{one.file} could not be brought into the store: {one.detail}" for one in found if one.detail]

@@ -151,16 +151,6 @@ class Folder(Struct, frozen=True, kw_only=True):
     config: FolderConfig = FolderConfig()
 
     @property
-    def ask(self) -> tuple[str, ...]:
-        """Permission rules of the folder: calls that are to be asked about."""
-        return self.config.ask
-
-    @property
-    def deny(self) -> tuple[str, ...]:
-        """Permission rules of the folder: calls that are refused."""
-        return self.config.deny
-
-    @property
     def instructions(self) -> list[tuple[str, str]]:
         """What the folder says to agents: the name of each file from the root, and its text."""
         return [

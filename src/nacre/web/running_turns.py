@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 from msgspec import Struct
@@ -96,7 +96,7 @@ class Turns:
     """All that is under way. Nothing here is cancelled at the end: the kernel ends its turns itself."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._lines: dict[str, _Line] = {}
         self.traffic = Traffic()
 
@@ -120,7 +120,7 @@ class Turns:
         running.task.add_done_callback(count_outcome)
         return running
 
-    def start_unwatched(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    def start_unwatched(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         """Do something that nobody has to wait for."""
         task = asyncio.create_task(work)
         self._tasks.add(task)

@@ -88,8 +88,8 @@ class App:
     async def models(self) -> list[str]:
         return ["test/one", "test/two"]
 
-    async def suggest_title(self, key: str) -> str:
-        return ""
+    async def improve_title(self, key: str, plain: str = "") -> bool:
+        return False
 
     def filling(self, key: str) -> ContextUsage:
         now = self.sessions.snapshot(key, last=self.most)

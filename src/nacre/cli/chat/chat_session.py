@@ -6,6 +6,7 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -18,7 +19,7 @@ from nacre.cli.chat.questions import ask_with
 from nacre.cli.chat.reader import About, Footer, Reader
 from nacre.cli.chat.resume import opening_meta
 from nacre.cli.chat.screen import Screen
-from nacre.errors import ModelNotAllowed, NacreError, ProviderError, SessionBusy, Stopped, describe_error
+from nacre.errors import ModelNotAllowed, NacreError, ProviderError, SessionBusy, Stopped
 from nacre.history.message_text import text_of
 from nacre.history.replies import is_final
 from nacre.messages import Message
@@ -246,17 +247,11 @@ class Talk:
 
     async def _improve_title(self, key: str, title: str) -> None:
         """Let the model name a session, unless it has another title by then; the next message ends the attempt."""
-        with anyio.CancelScope() as scope:
-            self._titling = scope
-            try:
-                better = await self.app.suggest_title(key)
-                if better and self.app.sessions.get_meta(key).get("title") == title:
-                    self.app.sessions.set_meta(key, title=better)
-                    self.look()
-                    self.reader.refresh()
-            except NacreError as error:
-                # The title made of the first words stays.
-                logger.info("no title was generated", extra={"error": describe_error(error)})
+        # What is in the footer is not worth a conversation.
+        with anyio.CancelScope() as self._titling, suppress(NacreError):
+            if await self.app.improve_title(key, title):
+                self.look()
+                self.reader.refresh()
 
     def _ended(self) -> list[str]:
         lines = self._drawing.end()

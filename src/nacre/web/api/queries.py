@@ -184,9 +184,8 @@ def _head(view: View, query: schemas.ReadQuery) -> schemas.Conversation:
     title, tokens = session_state.meta(view, view.state).get("title", ""), None
     if query.tokens == "yes" and view.is_newest:
         notes = [record.data for record in view.all() if record.t == "use"]
-        ours, theirs = add_up(notes), total_usage(notes)
-        given, made = theirs.input or ours.prompt, theirs.output or ours.completion
-        tokens = schemas.Tokens(input=given, output=made, total=theirs.total or given + made)
+        used = total_usage(notes)
+        tokens = schemas.Tokens(input=used.input, output=used.output, total=used.total)
     return schemas.Conversation(
         key=view.key,
         title=title if isinstance(title, str) else "",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
 from urllib.parse import parse_qsl
@@ -28,8 +27,6 @@ from nacre.web.pages import message_form, urls
 from nacre.web.pages.turn_view import Stage, Stages
 from nacre.web.running_turns import Turns
 from nacre.web.sse import EventStream, stays
-
-logger = logging.getLogger(__name__)
 
 _MAX_FIELDS = 20
 _DIGITS = 18
@@ -129,25 +126,13 @@ async def turn(request: Request) -> Response:
             stages.end(key, stage)
             stage.touch()
         if not stage.base:
-            turns.start_unwatched(_improve_title(app, key))
+            turns.start_unwatched(app.improve_title(key))
         return answer
 
     stage.running = caller.begin(request, run, key=key)
     if await stays(request.receive, lambda: stage.wait(0, _FAILS_AT_ONCE)) and stage.running.error is not None:
         raise stage.running.error
     return _stream(app, stages, stage, key)
-
-
-async def _improve_title(app: App, key: str) -> None:
-    """Let the model name a session that has begun, unless a person has named it by then."""
-    plain = app.sessions.get_meta(key).get("title")
-    try:
-        better = await app.suggest_title(key)
-        if better and app.sessions.get_meta(key).get("title") == plain:
-            app.sessions.set_meta(key, title=better)
-    except NacreError as error:
-        # The title made of the first words stays.
-        logger.info("no title was generated", extra={"kind": type(error).__name__})
 
 
 async def watch(request: Request) -> Response:

@@ -8,7 +8,6 @@ from datetime import datetime
 from functools import partial
 from itertools import takewhile
 from threading import Lock
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
@@ -26,17 +25,6 @@ _SMALL = 256 * 1024
 _WIDTH, _HEIGHT, _GROUND = 720, 120, 104
 _MIN_BARS, _MAX_BARS = 24, 180
 KEY = '<i class="cached"></i> cached <i class="given"></i> input <i class="made"></i> output, ▲ summary'
-
-
-def tokens_of(data: Mapping[str, Any]) -> tuple[int, int]:
-    """Tokens in and tokens out of a `use` record, of any provider."""
-    used = usage_of(data)
-    return used.input or _number(data, "prompt"), used.output or _number(data, "completion")
-
-
-def _number(data: Mapping[str, Any], name: str) -> int:
-    value = data.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 # ---- what sessions hold beyond what the catalogue has
@@ -89,9 +77,9 @@ def _tally(view: View, before: Tally) -> Tally:
         if record.m is not None:
             calls += len(record.m.tool_calls)
             failed += record.m.extra.get("failed") is True
-        elif record.t == "use" and isinstance(record.data, dict):
-            tokens = tokens_of(record.data)
-            given, made = given + tokens[0], made + tokens[1]
+        elif record.t == "use":
+            used = usage_of(record.data)
+            given, made = given + used.input, made + used.output
     ways = sum(one.end.hd != one.parent for one in branches.segments(view)) if view.state.br else 1
     return Tally(uid=view.uid, n=view.n, calls=calls, failed=failed, given=given, made=made, branches=max(ways, 1))
 
@@ -123,10 +111,10 @@ def _uses(entries: Iterable[Entry]) -> list[Use]:
     found = []
     for entry in entries:
         if entry.kind == "use" and isinstance(entry.data, Mapping):
-            given, made = tokens_of(entry.data)
-            if given or made:
-                cached = min(_number(entry.data, "cached"), given)
-                found.append(Use(n=entry.n, given=given, cached=cached, made=made))
+            used, cached = usage_of(entry.data), entry.data.get("cached")
+            if used.input or used.output:
+                kept = min(cached, used.input) if isinstance(cached, int) and cached > 0 else 0
+                found.append(Use(n=entry.n, given=used.input, cached=kept, made=used.output))
     return found
 
 
