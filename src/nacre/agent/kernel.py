@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Self
-
-import anyio
-from anyio.abc import TaskGroup
 
 from nacre.agent.actor import Actor, Agent, KernelSessions, TurnRequest, UserMessage, no_wait
+from nacre.agent.background import TaskOwner
 from nacre.agent.ports import Ask, Emit, Pace, ignore
 from nacre.errors import NacreError, Stopped
 from nacre.history.replies import is_final
@@ -18,7 +15,7 @@ from nacre.messages import Message
 logger = logging.getLogger(__name__)
 
 
-class Kernel:
+class Kernel(TaskOwner):
     """The actors of one process: started when a request comes, ended when they are idle.
 
     `agent_for` says who answers in a session; at most `max_actors` are kept for users who may write again.
@@ -37,18 +34,6 @@ class Kernel:
         self._sessions, self._agent_for, self._idle, self._pace = sessions, agent_for, idle, pace
         self._max_actors, self._max_waiting = max_actors, max_waiting
         self._actors: dict[str, Actor] = {}
-        self._tasks: TaskGroup | None = None
-
-    async def __aenter__(self) -> Self:
-        self._tasks = await anyio.create_task_group().__aenter__()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        tasks, self._tasks = self._tasks, None
-        if tasks is not None:
-            tasks.cancel_scope.cancel()
-            # What was raised is the caller's own; the actors have nothing to add to it.
-            await tasks.__aexit__(None, None, None)
 
     async def deliver(self, message: UserMessage, *, emit: Emit = ignore, ask: Ask | None = None) -> Message | None:
         """Pass a message to its session and wait for the answer; the turn continues if the caller is cancelled.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Protocol, Self
+from typing import Protocol
 
 import anyio
 from anyio import to_thread
+
+from nacre.agent.background import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +26,7 @@ class Learner(Protocol):
         """Do a piece of what makes recall better; False if there is nothing left of it."""
 
 
-class Consolidator:
+class Consolidator(Worker):
     """Goes through the turns of sessions that are posted; those that a full queue does not take, it finds later."""
 
     def __init__(self, memory: Learner, *, limit: int = 256) -> None:
@@ -37,17 +39,6 @@ class Consolidator:
         self._is_at_work = False
         self._woken = anyio.Event()
         self._stepped = anyio.Event()
-        self._tasks = anyio.create_task_group()
-
-    async def __aenter__(self) -> Self:
-        await self._tasks.__aenter__()
-        self._tasks.start_soon(self._run)
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self._tasks.cancel_scope.cancel()
-        # What was raised is the caller's own, and is not to be wrapped.
-        await self._tasks.__aexit__(None, None, None)
 
     def post(self, key: str) -> None:
         """Say that a turn of a session has ended; never waits, never raises."""

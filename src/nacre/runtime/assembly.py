@@ -7,13 +7,13 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path, PurePath
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import anyio
-import anyio.abc
 import anyio.to_thread
 
 import nacre
+from nacre.agent.background import Worker
 from nacre.agent.ports import Emit, Notice, Provider, ignore
 from nacre.config import MAIN, Settings
 from nacre.errors import ConfigError, NacreError, Refused, StoreError, describe_error
@@ -241,7 +241,7 @@ def _import_standby(sessions: Sessions) -> list[str]:
 # ---- vectors
 
 
-class VectorMaker:
+class VectorMaker(Worker):
     """Prepares messages for a search by meaning in the background, a few at a time, while nobody waits.
 
     A worker that goes on `rest` seconds after it was entered, and after each turn; `make` says how many are left.
@@ -250,18 +250,6 @@ class VectorMaker:
     def __init__(self, make: Callable[[int], int], *, rest: float = _REST) -> None:
         self._make, self._rest = make, rest
         self._woken = anyio.Event()
-        self._tasks: anyio.abc.TaskGroup | None = None
-
-    async def __aenter__(self) -> Self:
-        self._tasks = await anyio.create_task_group().__aenter__()
-        self._tasks.start_soon(self._run)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        tasks, self._tasks = self._tasks, None
-        if tasks is not None:
-            tasks.cancel_scope.cancel()
-            await tasks.__aexit__(None, None, None)
 
     def post(self, _: str) -> None:
         """Go on, since something was said."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskGroup
 from msgspec import Struct, to_builtins
 
+from nacre.agent.background import TaskOwner
 from nacre.agent.ports import Context, Provider, Usage, ignore
 from nacre.codec import message_of
 from nacre.errors import Conflict, ContextOverflow, NacreError, ProviderError, SessionNotFound, describe_error
@@ -100,7 +100,7 @@ class _NothingToSummarise(NacreError):
     """The session has only its last turn, which is never summarised."""
 
 
-class Compactor:
+class Compactor(TaskOwner):
     """Makes summaries: automatically after turns, and on request.
 
     `provider` gives a session's model, `limits` how much it is shown; `check` raises if it must not be sent to it.
@@ -124,17 +124,6 @@ class Compactor:
         self._settled = anyio.Event()
         self._one = anyio.Semaphore(1)
         self.listeners: list[Callable[[str, Draft], None]] = []
-        self._tasks: TaskGroup | None = None
-
-    async def __aenter__(self) -> Self:
-        self._tasks = await anyio.create_task_group().__aenter__()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        tasks, self._tasks = self._tasks, None
-        if tasks is not None:
-            tasks.cancel_scope.cancel()
-            await tasks.__aexit__(None, None, None)
 
     async def finish(self, key: str) -> None:
         """Wait for the summary that a session that was posted is due for; for a process that ends after its turn.
