@@ -493,11 +493,11 @@ class Sessions:
         if skip is not None:
             if not isinstance(skip, tuple) or len(skip) != 2:  # noqa: PLR2004 - a pair
                 raise InvalidArgument(f"skip must be a session's key and a record's number, not {show(skip)}")
-            skip = (self._resolve_or_keep(_key(skip[0])), check_int(skip[1], "the number in skip"))
+            skip = (self._resolve_or_keep(check_key(skip[0])), check_int(skip[1], "the number in skip"))
         index = self._open_index()
         if not is_unicode(prefix):
             return []
-        only = self._resolve_or_keep(_key(only)) if only else ""
+        only = self._resolve_or_keep(check_key(only)) if only else ""
         return index.search(
             query,
             limit=limit,
