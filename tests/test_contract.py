@@ -10,7 +10,16 @@ import pytest
 
 import nacre
 from nacre.testing import contract
-from nacre.testing.contract import EARLIER_CONTRACT, REOPEN_CONTRACT, STORE_CONTRACT, Check, EarlierCheck, name
+from nacre.testing.contract import (
+    EARLIER_CONTRACT,
+    FILES_CONTRACT,
+    REOPEN_CONTRACT,
+    SEARCH_CONTRACT,
+    STORE_CONTRACT,
+    Check,
+    EarlierCheck,
+    name,
+)
 
 Places = dict[str, Callable[[Path], nacre.Sessions]]
 PLACES: Places = {"files": nacre.open, "ram": lambda _: nacre.open(":memory:")}
@@ -26,8 +35,8 @@ def test_a_store_keeps_the_contract(check: Check, place: str, root: Path) -> Non
     check(lambda: PLACES[place](root))
 
 
-@pytest.mark.parametrize("check", REOPEN_CONTRACT, ids=name)
-def test_files_keep_the_contract_of_reopening(check: Check, root: Path) -> None:
+@pytest.mark.parametrize("check", [*REOPEN_CONTRACT, *SEARCH_CONTRACT, *FILES_CONTRACT], ids=name)
+def test_files_keep_the_contracts_of_reopening_of_searching_and_of_files(check: Check, root: Path) -> None:
     check(lambda: nacre.open(root))
 
 
@@ -43,7 +52,7 @@ def test_every_check_is_in_a_contract() -> None:
         for function_name, function in inspect.getmembers(contract, inspect.isfunction)
         if function.__module__ == contract.__name__ and not function_name.startswith("_") and function is not name
     }
-    assert written == {*STORE_CONTRACT, *REOPEN_CONTRACT, *EARLIER_CONTRACT}
+    assert written == {*STORE_CONTRACT, *REOPEN_CONTRACT, *SEARCH_CONTRACT, *FILES_CONTRACT, *EARLIER_CONTRACT}
 
 
 def test_a_check_that_fails_says_what_it_saw(root: Path) -> None:
