@@ -137,9 +137,9 @@ def messages(draw: st.DrawFn) -> Any:
 
 RIGHT: dict[str, Any] = {
     "role": "user", "content": "x", "message": USER, "last": 1, "summary": "x", "upto": 3, "history": [USER],
-    "keep_last": 1, "messages": [USER], "entries": [USER, AppendRecord("use", {"in": 1})], "expect": None, "id": "once",
-    "to": 5, "at": 5, "archived": False, "prefix": "", "internal": False, "limit": 3, "order": "updated", "query": "x",
-    "fields": {"title": "x"}, "after": 0, "kind": "x.kind", "data": {"a": 1},
+    "keep_last": 1, "messages": [USER], "operations": [USER, AppendRecord("use", {"in": 1})], "expect": None,
+    "id": "once", "to": 5, "at": 5, "archived": False, "prefix": "", "internal": False, "limit": 3, "order": "updated",
+    "query": "x", "fields": {"title": "x"}, "more": {"label": "x"}, "after": 0, "kind": "x.kind", "data": {"a": 1},
 }  # fmt: skip
 """A legal value for each parameter; a key is made for each call, and what has no value here gets a text."""
 
@@ -150,7 +150,7 @@ METHODS = sorted(
 )
 
 
-TAKE_MESSAGES = {"role", "content", "message", "messages", "history", "entries", "fields", "kind", "data", "id"}
+TAKE_MESSAGES = {"role", "content", "message", "messages", "history", "operations", "fields", "kind", "data", "id"}
 
 
 def parameters_of(name: str) -> set[str]:
@@ -172,7 +172,7 @@ def call(sessions: nacre.Sessions, name: str, key: str, replaced: dict[str, Any]
     parameters = list(inspect.signature(getattr(sessions, name)).parameters.values())
     keys = {"key": key, "new_key": f"{key}-new"}
     values = {each.name: replaced.get(each.name, keys.get(each.name, RIGHT.get(each.name, "x"))) for each in parameters}
-    positional = [values[each.name] for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    positional = [values[each.name] for each in parameters if each.kind <= each.POSITIONAL_OR_KEYWORD]
     named = {each.name: values[each.name] for each in parameters if each.kind is each.KEYWORD_ONLY}
     for each in parameters:
         if each.kind is each.VAR_KEYWORD:
@@ -284,6 +284,7 @@ def test_messages_with_wrong_parts_are_refused_without_a_trace_and_later_writes_
         lambda sessions, value: sessions.set_summary("k", "s", upto=value or 0.5),
         lambda sessions, value: sessions.fork("k", "new", at=value or 0.5),
         lambda sessions, value: sessions.add_messages("k", [USER], expect=value or 0.5),
+        lambda sessions, value: sessions.archive("k", expect=nacre.Version(value)),
         lambda sessions, value: sessions.get_history("k", last=value or 0.5),
         lambda sessions, value: sessions.snapshot("k", last=value or 0.5),
         lambda sessions, value: sessions.follow("k", value),
@@ -320,6 +321,23 @@ def test_a_kind_that_cannot_be_stored_is_refused(place: str, kind: Any) -> None:
             sessions.append("k", kind, 1)
         with pytest.raises(nacre.InvalidMessage, match="a record's kind must be"):
             sessions.submit("k", [AppendRecord(kind, 1)])
+        assert not sessions.exists("k")
+
+
+@pytest.mark.parametrize("generation", [None, 7, b"x"])
+def test_a_version_of_no_generation_is_refused(place: str, generation: Any) -> None:
+    with nacre.open(place) as sessions:
+        sessions.add_message("k", "user", "x")
+        with pytest.raises(nacre.InvalidArgument, match="the generation of a version must be text"):
+            sessions.delete("k", expect=nacre.Version(2, generation))
+        assert sessions.exists("k")
+
+
+@pytest.mark.parametrize("fields", [7, "title", [("title", "T")], b"x"])
+def test_meta_that_is_no_mapping_is_refused(place: str, fields: Any) -> None:
+    with nacre.open(place) as sessions:
+        with pytest.raises(nacre.InvalidMessage, match="must be a mapping"):
+            sessions.set_meta("k", fields)
         assert not sessions.exists("k")
 
 

@@ -203,7 +203,7 @@ class TwoOpenings(RuleBasedStateMachine):
 
     @rule(key=key_of, who=who_of, fields=fields_of)
     def set_meta(self, key: str, who: int, fields: dict[str, str | None]) -> None:
-        self.openings[who].set_meta(key, **fields)
+        self.openings[who].set_meta(key, fields)
         generation = self.writable(key)
         merged = {**generation.meta, **fields}
         generation.meta = {name: value for name, value in merged.items() if value is not None}

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Stored,
         ToolCall,
         TrashedSession,
+        Version,
     )
     from nacre.opening import open
     from nacre.sessions import Forgiving, Sessions, SessionStore
@@ -100,6 +101,7 @@ __all__ = [
     "ToolCall",
     "ToolError",
     "TrashedSession",
+    "Version",
     "open",
 ]
 

@@ -178,20 +178,36 @@ class Page(Struct, frozen=True, kw_only=True):
     cursor: str | None = None
 
 
+class Version(Struct, frozen=True):
+    """A session after record `n` of a generation; a key without a session has record 0 and no generation.
+
+    A write that expects it is refused if anything at all was stored since, notes and meta too.
+    """
+
+    n: int = 0
+    generation: str = ""
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """A session at one moment: its last live messages, and what is known without reading the others.
 
     `n` is the number of its last record, `live` the count of live messages, `expect` the number of
-    the last history-changing record, as `add_messages` takes it; `numbers` are those of `messages`.
+    the last history-changing record; `numbers` are those of `messages`. Every write takes `expect`, or `version`,
+    to be refused if the history, or anything, has changed since.
     """
 
     n: int = 0
+    generation: str = ""
     live: int = 0
     expect: int = 0
     summary: str = ""
     meta: dict[str, Any] = {}
     messages: list[Message] = []
     numbers: list[int] = []
+
+    @property
+    def version(self) -> Version:
+        return Version(self.n, self.generation)
 
 
 SHARED = "shared history"

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from nacre.messages import Message
+from nacre.messages import Message, Version
 
 FORMAT = 1
 
@@ -59,6 +59,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pop: int | None = None
     sum: bool = False
     meta: dict[str, Any] | None = None
+    set: list[str] | None = None
     ids: dict[str, tuple[int, str]] | None = None
     data: Any = None
     cold: int | None = None
@@ -240,9 +241,10 @@ class Pop(Struct, frozen=True):
 
 
 class SetMeta(Struct, frozen=True):
-    """Merge fields into the session's meta."""
+    """Merge fields into the session's meta; with `names_fields` its record says which, so that a retry is known."""
 
     fields: dict[str, Any]
+    names_fields: bool = False
 
 
 class AppendRecord(Struct, frozen=True):
@@ -304,12 +306,13 @@ class Rules(Struct, frozen=True):
 class Transaction(Struct, frozen=True):
     """Operations that are stored together or not at all, and the conditions for them.
 
+    With a number as `expect` the history must not have changed since that record, with a Version nothing at all.
     `print` tells its content from another's under the same `id`. A transaction that goes back to record
     `reach` says by `needs` which records must be in the log for that.
     """
 
     operations: Sequence[Operation]
-    expect: int | None = None
+    expect: int | Version | None = None
     id: str | None = None
     print: str = ""
     creates: bool = True

@@ -50,6 +50,7 @@ from nacre.messages import (
     Snapshot,
     Stored,
     TrashedSession,
+    Version,
 )
 from nacre.records import (
     AppendMessage,
@@ -66,7 +67,7 @@ from nacre.records import (
 )
 from nacre.storage.protocol import Backend, Prefixed, Status
 from nacre.storage.system import wrap_error
-from nacre.storage.transaction import fingerprint, note
+from nacre.storage.transaction import check_expect, content_of, fingerprint
 
 if TYPE_CHECKING:
     from nacre.storage.file_store import FileStore
@@ -161,6 +162,11 @@ class Sessions:
     A write returns when it is durable. Unless said otherwise, writes raise Refused when nothing was
     stored and DurabilityUnknown when that cannot be known; reads of an unknown key give empty values.
     An argument of the wrong type or value raises InvalidArgument before anything is read or written.
+
+    Every write takes `expect`: raises Conflict, and stores nothing, if the history has changed since that record
+    (`Snapshot.expect`), or anything at all since that Version (`Snapshot.version`). Most take `id`: a retry under the
+    same id stores nothing and returns what the first try returned; raises Conflict if the id was used for other
+    content. A call that changes nothing stores nothing, its id neither.
     """
 
     def __init__(self, store: Backend, *, index: Callable[[], SessionIndex] | None = None) -> None:
@@ -201,16 +207,23 @@ class Sessions:
 
     # ---- the nine
 
-    def add_message(self, key: str, role: str, content: str) -> int:
+    def add_message(
+        self, key: str, role: str, content: str, *, expect: int | Version | None = None, id: str | None = None
+    ) -> int:
         """Append one plain message; returns its record number."""
-        return self._run(key, Transaction((encode_text(role, content),)))
+        message = encode_text(role, content)
+        if expect is None and id is None:
+            return self._run(key, Transaction((message,)))
+        return self._run(key, _transaction((message,), expect=expect, id=id))
 
-    def add_full_message(self, key: str, message: AnyMessage) -> int:
+    def add_full_message(
+        self, key: str, message: AnyMessage, *, expect: int | Version | None = None, id: str | None = None
+    ) -> int:
         """Append a Message, or a mapping in OpenAI's chat shape; returns its record number.
 
         Raises InvalidMessage for what cannot be stored as it is.
         """
-        return self._run(key, Transaction((encode_message(message),)))
+        return self._run(key, _transaction((encode_message(message),), expect=expect, id=id))
 
     def get_history(self, key: str, *, last: int | None = None) -> builtins.list[Message]:
         """The live messages, oldest first; all, or only the last few."""
@@ -221,25 +234,42 @@ class Sessions:
         """The summary in force, "" if none."""
         return self._read(key, lambda view: session_state.summary(view, view.state), "")
 
-    def set_summary(self, key: str, summary: str, *, upto: int | None = None) -> None:
+    def set_summary(
+        self,
+        key: str,
+        summary: str,
+        *,
+        upto: int | None = None,
+        expect: int | Version | None = None,
+        id: str | None = None,
+    ) -> None:
         """Replace the summary; `upto` names the last message it covers and drops up to there in the same step.
 
         Raises Conflict if `upto` is not a live message.
         """
-        covered = check_optional_int(upto, "upto")
-        number = self._run(key, Transaction(operations=(Summarise(_text(summary), covered),), creates=covered is None))
+        operation = Summarise(_text(summary), check_optional_int(upto, "upto"))
+        number = self._run(key, _transaction((operation,), expect=expect, id=id, creates=operation.upto is None))
         if not number:
             raise Conflict(f"session {key!r} has no message {upto} to summarise up to")
 
-    def set_history(self, key: str, history: Iterable[AnyMessage]) -> None:
+    def set_history(
+        self,
+        key: str,
+        history: Iterable[AnyMessage],
+        *,
+        expect: int | Version | None = None,
+        id: str | None = None,
+    ) -> None:
         """Replace the live history as one atomic step; the summary stays."""
         operations: list[Operation] = [Rewind(0, keeps_summary=True)]
         operations += map(encode_message, check_items(history, "history"))
-        self._run(key, Transaction(operations=operations))
+        self._run(key, _transaction(operations, expect=expect, id=id))
 
-    def truncate_history(self, key: str, keep_last: int) -> None:
+    def truncate_history(
+        self, key: str, keep_last: int, *, expect: int | Version | None = None, id: str | None = None
+    ) -> None:
         """Keep only the last messages live, none for 0 or less; they stay in the transcript."""
-        self.update(key, [Truncate(check_count(keep_last, "keep_last"))])
+        self.update(key, [Truncate(check_count(keep_last, "keep_last"))], expect=expect, id=id)
 
     def save(self, key: str) -> None:
         """Move what is no longer live out of the log, when most of the log is that; usually nothing to do."""
@@ -254,25 +284,33 @@ class Sessions:
     # ---- besides them
 
     def add_messages(
-        self, key: str, messages: Iterable[AnyMessage], *, expect: int | None = None, id: str | None = None
+        self,
+        key: str,
+        messages: Iterable[AnyMessage],
+        *,
+        expect: int | Version | None = None,
+        id: str | None = None,
     ) -> int:
-        """Append several messages, all or none; returns the last number stored.
-
-        A retry under the same `id` returns the first try's number and stores nothing. With `expect`,
-        the number of the last history-changing record that the caller knows, raises Conflict if the
-        history has changed since; also if `id` was used for other content.
-        """
-        return self._run(key, _transaction(check_items(messages, "messages"), expect=expect, id=id))
+        """Append several messages, all or none; returns the last number stored."""
+        operations = [_check_entry(message) for message in check_items(messages, "messages")]
+        return self._run(key, _transaction(operations, expect=expect, id=id))
 
     def submit(
-        self, key: str, entries: Iterable[AnyEntry], *, expect: int | None = None, id: str | None = None
+        self,
+        key: str,
+        operations: Iterable[AnyOperation],
+        *,
+        expect: int | Version | None = None,
+        id: str | None = None,
     ) -> Pending:
-        """Append like `add_messages`, without waiting; the future gives the number once it is durable.
+        """Apply operations as one step like `update`, without waiting; it may begin a session.
 
-        It is a `concurrent.futures.Future`, and can be awaited in asyncio. An `AppendRecord` among the entries is a
+        The future gives the last number once it is durable, 0 if nothing is changed. It is a
+        `concurrent.futures.Future`, and can be awaited in asyncio. A message is appended; an `AppendRecord` becomes a
         record as `append` makes it, a `SetMeta` one as `set_meta` does.
         """
-        transaction = _transaction(check_items(entries, "entries"), expect=expect, id=id)
+        checked = [_check_operation(one) for one in check_items(operations, "operations")]
+        transaction = _transaction(checked, expect=expect, id=id)
         key = _key(key)
         self._check_new(key, transaction)
         return self._store.submit(self._goal(key), transaction)
@@ -286,6 +324,7 @@ class Sessions:
             records = list(session_state.newest(view, most))[::-1]
             return Snapshot(
                 n=view.n,
+                generation=view.uid,
                 live=session_state.count(view),
                 expect=state.h,
                 summary=session_state.summary(view, state),
@@ -321,17 +360,20 @@ class Sessions:
             found = self._store.generations(target, boxed)
         return [value for (value,) in found if value is not None]
 
-    def update(self, key: str, operations: Iterable[AnyOperation], *, expect: int | None = None) -> int:
+    def update(
+        self,
+        key: str,
+        operations: Iterable[AnyOperation],
+        *,
+        expect: int | Version | None = None,
+        id: str | None = None,
+    ) -> int:
         """Apply operations to the active session as one step; returns the last number, 0 if nothing is changed.
 
-        Unlike `submit` it never begins a session. Raises Conflict if one of them does not fit the session, or if the
-        history has changed since record `expect`.
+        Unlike `submit` it never begins a session. Raises Conflict if one of them does not fit the session.
         """
         checked = [_check_operation(one) for one in check_items(operations, "operations")]
-        to = next((one.to for one in checked if isinstance(one, Rewind) and one.to), None)
-        needs = None if to is None else lambda view: session_state.records_needed(view, to)
-        expect = check_optional_int(expect, "expect")
-        return self._run(key, Transaction(checked, expect, creates=False, reach=to, needs=needs))
+        return self._run(key, _transaction(checked, expect=expect, id=id, creates=False))
 
     def hold(self, key: str) -> Hold:
         """An advisory lock for a turn of a session; it does not block writes. All names of a session share it."""
@@ -341,7 +383,15 @@ class Sessions:
         """Every message ever, truncated, replaced and moved-out ones too, of all generations."""
         return self._records(key, _stored)
 
-    def rewind(self, key: str, to: int | None = None, *, before: int | None = None) -> None:
+    def rewind(
+        self,
+        key: str,
+        to: int | None = None,
+        *,
+        before: int | None = None,
+        expect: int | Version | None = None,
+        id: str | None = None,
+    ) -> None:
         """Make history and summary what they were after record `to`, or before message `before`.
 
         Another rewind undoes it. Raises SessionNotFound for an unknown key, Conflict if there is no such record or if
@@ -355,48 +405,43 @@ class Sessions:
             n = check_int(before, "before")
             goal = self._read(key, lambda view: session_state.before(view, n), n)
         try:
-            number = self.update(key, [Rewind(goal)])
+            number = self.update(key, [Rewind(goal)], expect=expect, id=id)
         except Conflict:
             # A message that was stored with others: the history ends after the last of them.
             if (end := self._end_of_step(key, goal)) == goal:
                 raise
-            number = self.update(key, [Rewind(end)])
+            number = self.update(key, [Rewind(end)], expect=expect, id=id)
         if not number and goal:
             raise SessionNotFound(f"there is no active session {key!r} to rewind")
 
     def _end_of_step(self, key: str, n: int) -> int:
         return self._read(key, lambda view: session_state.after(view, n), n)
 
-    def pop(self, key: str) -> Message | None:
+    def pop(self, key: str, *, expect: int | Version | None = None, id: str | None = None) -> Message | None:
         """Take the last live message off and return it; None if there is none. Undone by a rewind."""
-        key = _key(key)
-        while True:
-            found = self._read(key, session_state.last, None)
-            if found is None:
-                return None
-            expect, message = found
-            try:
-                return message if self.update(key, [Pop()], expect=expect) else None
-            except Conflict:
-                # Somebody wrote meanwhile; what is last now is another message.
-                continue
+        number = self.update(key, [Pop()], expect=expect, id=id)
+        if not number:
+            return None
+        # A retry may find the first try in a generation that was archived since.
+        found = self.read_generations(key, lambda view: session_state.popped(view, number, id))
+        return found[-1] if found else None
 
-    def clear(self, key: str) -> None:
+    def clear(self, key: str, *, expect: int | Version | None = None, id: str | None = None) -> None:
         """Begin with an empty history and no summary; undone by a rewind."""
-        self.update(key, [Rewind(0)])
+        self.update(key, [Rewind(0)], expect=expect, id=id)
 
-    def fork(self, key: str, new_key: str, *, at: int | None = None) -> None:
+    def fork(self, key: str, new_key: str, *, at: int | None = None, expect: int | Version | None = None) -> None:
         """Begin a session that shares the past of another, up to record `at` or all of it.
 
         What either of them does later does not touch the other. Raises SessionNotFound if there is nothing
         to fork, Conflict if the new key is taken, if there is no such record or if another message was stored
-        together with it.
+        together with it. `expect` is about the session that is forked. There is no `id`: a retry cannot make a second
+        fork, since the key is taken then.
         """
         key, new_key, n = _key(key), _key(new_key), check_optional_int(at, "at")
         n = None if n is None else self._end_of_step(key, n)
-        transaction = Transaction(
-            operations=(), reach=n, needs=None if n is None else lambda view: session_state.records_needed(view, n)
-        )
+        needs = None if n is None else lambda view: session_state.records_needed(view, n)
+        transaction = Transaction(operations=(), expect=_check_expect(expect), reach=n, needs=needs)
         self._check_new(new_key, transaction)
         self._store.fork(key, new_key, transaction)
 
@@ -598,27 +643,30 @@ class Sessions:
         """The other names of a session, oldest first."""
         return self._table().aliases.get(check_key(key), ())
 
-    def archive(self, key: str) -> None:
+    def archive(self, key: str, *, expect: int | Version | None = None) -> None:
         """Close the active session; it can still be read, and a write to its key starts a new one.
 
-        Raises SessionNotFound if there is none.
+        Raises SessionNotFound if there is none. There is no `id`, since no record is stored; with a Version as
+        `expect`, a retry cannot close a later session of the key.
         """
-        self._store.move(_key(key), archive=True)
+        self._store.move(_key(key), archive=True, expect=_check_expect(expect))
 
-    def unarchive(self, key: str) -> None:
+    def unarchive(self, key: str, *, expect: int | Version | None = None) -> None:
         """Make the newest archived session active again.
 
-        Raises SessionNotFound if there is none, Conflict if the key has an active session.
+        Raises SessionNotFound if there is none, Conflict if the key has an active session. `expect` is about the
+        archived one. There is no `id`: a retry finds the session active.
         """
-        self._store.move(_key(key), archive=False)
+        self._store.move(_key(key), archive=False, expect=_check_expect(expect))
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, expect: int | Version | None = None) -> None:
         """Erase the session for good, archived generations too; no error if there is none.
 
-        Another name of a session is no key of one: nothing is erased by it.
+        Another name of a session is no key of one: nothing is erased by it. `expect` is about its newest generation.
+        There is no `id`, since nothing is left that could remember it.
         """
         key = _key(key)
-        self._store.delete(key)
+        self._store.delete(key, expect=_check_expect(expect))
         self._forget(key)
         self._erase_aliases(key)
 
@@ -769,16 +817,40 @@ class Sessions:
 
     # ---- what is said of a session
 
-    def set_meta(self, key: str, **fields: Any) -> None:
-        """Set fields of the session's meta (title, labels, origin …); None takes a field away."""
-        self._run(key, _transaction([SetMeta(fields)], expect=None, id=None))
+    def set_meta(
+        self,
+        key: str,
+        fields: Mapping[str, Any] | None = None,
+        /,
+        *,
+        expect: int | Version | None = None,
+        id: str | None = None,
+        **more: Any,
+    ) -> None:
+        """Set fields of the session's meta (title, labels, origin …); None takes a field away.
+
+        They are given by name, or as a mapping, which may have any name in it (`id`, `expect`), or as both.
+        """
+        if not isinstance(fields, Mapping | None):
+            raise InvalidMessage(f"the fields of a session's meta must be a mapping, not {show(fields)}")
+        given = {**(fields or {}), **more}
+        if not given:
+            raise InvalidArgument("set_meta needs at least one field to set")
+        self._run(key, _transaction((_check_entry(SetMeta(given)),), expect=expect, id=id))
 
     def get_meta(self, key: str) -> dict[str, Any]:
         """The session's meta."""
         return self._read(key, lambda view: session_state.meta(view, view.state), {})
 
-    def set_labels(
-        self, key: str, *, title: str | None = None, tags: Iterable[str] | None = None, pinned: bool | None = None
+    def set_labels(  # noqa: PLR0913 - what a label can be, and the conditions of a write
+        self,
+        key: str,
+        *,
+        title: str | None = None,
+        tags: Iterable[str] | None = None,
+        pinned: bool | None = None,
+        expect: int | Version | None = None,
+        id: str | None = None,
     ) -> None:
         """Set the title, the tags or the pin of an active session; what is None stays as it is.
 
@@ -793,7 +865,7 @@ class Sessions:
             fields["tags"] = [check_text(tag, "a tag") for tag in check_items(tags, "tags")] or None
         if pinned is not None:
             fields["pinned"] = check_bool(pinned, "pinned") or None
-        if fields and not self.update(key, [SetMeta(fields)]):
+        if fields and not self.update(key, [SetMeta(fields)], expect=expect, id=id):
             if self.exists(key):
                 raise Conflict(f"session {key!r} is archived and cannot be changed; unarchive it first")
             raise SessionNotFound(f"there is no session {key!r}")
@@ -850,9 +922,11 @@ class Sessions:
         """
         return self._store.discard(check_key(key), check_optional_int(n, "n", least=1))
 
-    def append(self, key: str, kind: str, data: Any, *, id: str | None = None) -> int:
+    def append(
+        self, key: str, kind: str, data: Any, *, expect: int | Version | None = None, id: str | None = None
+    ) -> int:
         """Append a record that history does not read: `use`, `tool`, or `x.<name>` of an integration."""
-        return self._run(key, _transaction([AppendRecord(kind, data)], expect=None, id=id))
+        return self._run(key, _transaction((_check_entry(AppendRecord(kind, data)),), expect=expect, id=id))
 
     def records(self, key: str, kind: str | None = None) -> builtins.list[Entry]:
         """Every record of a kind, or of all kinds, with its fields."""
@@ -988,10 +1062,12 @@ class _Within(Sessions):
         super().__init__(Prefixed(whole._store, prefix), index=narrow)  # noqa: SLF001
         self._whole = whole
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, expect: int | Version | None = None) -> None:
         """Erase one of them for good."""
         if self.exists(key):
-            self._whole.delete(key)
+            self._whole.delete(key, expect=expect)
+        else:
+            check_expect(_check_expect(expect), None)
 
     def close(self) -> None:
         """Do nothing: the owner of all of them closes the store."""
@@ -1120,15 +1196,27 @@ def _wanted(  # noqa: PLR0913 - the arguments of a list
     )
 
 
-def _transaction(entries: Iterable[AnyEntry], *, expect: int | None, id: str | None) -> Transaction:
-    operations = [_check_entry(entry) for entry in entries]
-    expect = check_optional_int(expect, "expect")
-    if id is None:
-        return Transaction(operations, expect, creates=bool(operations))
-    name = plain_text(id) or ""
-    if not 1 <= len(name) <= _MAX_ID or not is_unicode(name):
-        raise InvalidMessage(f"an id must be text of 1 to {_MAX_ID} characters, in valid Unicode, not {show(id)}")
-    return Transaction(operations, expect, name, fingerprint(map(_content, operations)), creates=bool(operations))
+def _transaction(
+    operations: Sequence[Operation], *, expect: int | Version | None, id: str | None, creates: bool = True
+) -> Transaction:
+    """Operations, which were checked, with the conditions for them, which are checked here."""
+    expect, name, content = _check_expect(expect), None, ""
+    if id is not None:
+        name = plain_text(id) or ""
+        if not 1 <= len(name) <= _MAX_ID or not is_unicode(name):
+            raise InvalidMessage(f"an id must be text of 1 to {_MAX_ID} characters, in valid Unicode, not {show(id)}")
+        operations = [SetMeta(one.fields, names_fields=True) if isinstance(one, SetMeta) else one for one in operations]
+        content = fingerprint(map(content_of, operations))
+    to = next((one.to for one in operations if isinstance(one, Rewind) and one.to), None)
+    needs = None if to is None else lambda view: session_state.records_needed(view, to)
+    return Transaction(operations, expect, name, content, creates and bool(operations), to, needs)
+
+
+def _check_expect(expect: int | Version | None) -> int | Version | None:
+    if isinstance(expect, Version):
+        n = check_int(expect.n, "the number of a version", least=0)
+        return Version(n, check_text(expect.generation, "the generation of a version"))
+    return check_optional_int(expect, "expect")
 
 
 def _check_operation(given: AnyOperation) -> Operation:
@@ -1160,13 +1248,6 @@ def _check_entry(entry: AnyEntry) -> AppendMessage | AppendRecord | SetMeta:
             return SetMeta(plain_json(fields, "meta"))
         case _:
             return encode_message(entry)
-
-
-def _content(operation: AppendMessage | AppendRecord | SetMeta) -> bytes:
-    """What is stored under an id, for its fingerprint; meta is merged with what there is and does not count."""
-    if isinstance(operation, AppendMessage):
-        return bytes(operation.raw)
-    return note(operation.kind, operation.data) if isinstance(operation, AppendRecord) else note("meta", None)
 
 
 def _text(summary: object) -> str:

@@ -14,7 +14,7 @@ HERE = Path("/work/here")
 def chat(store: Nacre, key: str, words: str, *, cwd: str = "", **meta: object) -> None:
     with store.sessions() as sessions:
         if cwd or meta:
-            sessions.set_meta(key, cwd=cwd or None, **meta)
+            sessions.set_meta(key, {"cwd": cwd or None, **meta})
         sessions.add_message(key, "user", words)
     # Times are in milliseconds, and what is newer must be so by one.
     now = time.time_ns() // 1_000_000

@@ -158,9 +158,16 @@ def test_meta_is_merged_and_none_takes_away() -> None:
     assert session_state.meta(view, view.state) == {"title": "T", "b": 2}
 
 
-def test_the_last_message_is_known_with_the_record_that_last_changed_history() -> None:
-    assert session_state.last(log(A, B, AppendRecord("x.y", {}))) == (3, session_state.history(log(A, B))[-1])
-    assert session_state.last(log(A, B, Pop(), Pop())) is None
+def test_what_a_pop_took_off_is_known_by_its_record() -> None:
+    view = log(A, B, AppendRecord("x.y", {}), Pop(), C)
+    assert session_state.popped(view, 5, None) == session_state.history(log(A, B))[-1]
+    assert session_state.popped(view, 5, "other") is None
+    assert [session_state.popped(view, n, None) for n in (4, 6, 99)] == [None, None, None]
+
+
+def test_a_pop_whose_message_is_lost_took_off_what_is_left() -> None:
+    view = MemoryView([record for record in log(A, Pop()).all() if record.n == 3])
+    assert session_state.popped(view, 3, None) is None
 
 
 def test_a_summary_covers_a_message_of_an_earlier_branch_that_is_still_live() -> None:

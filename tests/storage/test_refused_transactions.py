@@ -47,6 +47,10 @@ SPOILT: dict[str, Transaction] = {
     "no wish": Transaction((object(),)),  # type: ignore[arg-type]
     "an id that is no key": Transaction((AppendRecord("x.a", 1),), id=[]),  # type: ignore[arg-type]
     "not as expected": Transaction((AppendRecord("x.a", 1),), expect=99),
+    "another version": Transaction((AppendRecord("x.a", 1),), expect=nacre.Version(2, "0" * 32)),
+    "a version that is none": Transaction((AppendRecord("x.a", 1),), expect=nacre.Version("2", 7)),  # type: ignore[arg-type]
+    "an id of other content": Transaction((AppendRecord("x.a", 1),), id="used", print="other"),
+    "what is not stored under an id": Transaction((Truncate(1), Rewind(999)), id="new", print="new"),
     "records that cannot be brought back": Transaction((Rewind(2),), creates=False, reach=2, needs=fail),
 }
 
@@ -92,6 +96,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     with nacre.Sessions(store) as sessions:
         for text in "abcdefgh":
             sessions.add_message(KEY, "user", text * 1000)
+        sessions.append(KEY, "x.a", 2, id="used")
         sessions.truncate_history(KEY, 3)
         sessions.save(KEY)
         in_ram = request.param == "memory"
@@ -113,3 +118,20 @@ def test_a_unit_that_cannot_be_stored_is_refused_alone(scene: Scene, spoilt: Tra
     assert [each.message.content for each in stored] == ["first", "second"]
     assert results == [each.n for each in stored]
     assert scene.sessions.verify().ok
+
+
+def test_who_expects_the_same_version_in_one_batch_is_stored_once(scene: Scene) -> None:
+    seen = scene.sessions.snapshot(KEY).version
+    transactions = [Transaction((AppendRecord("x.a", n),), expect=seen) for n in range(3)]
+    first, *others = scene.store_all(transactions)
+    assert [type(other) for other in others] == [nacre.Conflict, nacre.Conflict]
+    assert [(entry.n, entry.data) for entry in scene.sessions.records(KEY, "x.a")][1:] == [(first, 0)]
+
+
+def test_a_retry_in_the_batch_of_the_first_try_is_not_stored(scene: Scene) -> None:
+    tries = [Transaction((AppendRecord("x.a", 1),), id="new", print="p") for _ in range(3)]
+    others = Transaction((AppendRecord("x.a", 2),), id="new", print="q")
+    first, *later, conflict = scene.store_all([*tries, others])
+    assert later == [first, first]
+    assert isinstance(conflict, nacre.Conflict)
+    assert [entry.data for entry in scene.sessions.records(KEY, "x.a")] == [2, 1]

@@ -26,6 +26,7 @@ _BEFORE_ALL = Record(v=FORMAT, n=0, t="", ts="", st=State())
 def apply(operation: Operation, stamp: RecordStamp, state: State, view: Records) -> Record | None:  # noqa: PLR0911 - one per kind
     """Return the record that an operation becomes on top of a state; None if it would change nothing.
 
+    In a group it becomes a record without an effect, so that the others of the group are stored, and known by it.
     Raises Conflict if the operation does not fit the state.
     """
     if isinstance(operation, AppendMessage):
@@ -45,8 +46,9 @@ def apply(operation: Operation, stamp: RecordStamp, state: State, view: Records)
             st=_after_saying(stamp.n, state),
         )
     st = _after(operation, stamp.n, state, view)
-    if st is None:
+    if st is None and stamp.tx is None:
         return None
+    st = st or state
     match operation:
         case records.Summarise(text, upto):
             return _record(stamp, "sum", st, text=text, upto=upto)
@@ -56,10 +58,11 @@ def apply(operation: Operation, stamp: RecordStamp, state: State, view: Records)
             return _record(stamp, "head", st, to=to, sum=keeps_summary)
         case records.Pop():
             return _record(stamp, "head", st, pop=1)
-        case records.SetMeta(fields):
+        case records.SetMeta(fields, names_fields):
             # None takes a field away.
             merged = {**meta(view, state), **fields}
-            return _record(stamp, "meta", st, meta={name: value for name, value in merged.items() if value is not None})
+            found = {name: value for name, value in merged.items() if value is not None}
+            return _record(stamp, "meta", st, meta=found, set=sorted(fields) if names_fields else None)
         case records.AppendRecord(kind, data):
             return _record(stamp, kind, st, data=data)
         case records.Delete():
@@ -160,10 +163,14 @@ def history(view: Records, count: int | None = None) -> list[Message]:
     return found
 
 
-def last(view: Records) -> tuple[int, Message] | None:
-    """The last history-changing record and the last live message; None if there is no such message."""
-    record = next(chain(view, view.state), None)
-    return (view.state.h, message_of(record, view)) if record is not None else None
+def popped(view: Records, n: int, id: str | None) -> Message | None:
+    """The message that record `n`, a pop under an id or none, took off; None if it is no such record."""
+    record = view.find(n)
+    if record is None or not record.pop or record.id != id:
+        return None
+    before = view.find(n - 1) or next(view.back(n - 1), _BEFORE_ALL)
+    message = next(chain(view, before.st), None)
+    return message_of(message, view) if message is not None else None
 
 
 def summary(view: Records, state: State) -> str:

@@ -21,6 +21,7 @@ from nacre.legacy.documents import Base, Unreadable, spell_time
 from nacre.legacy.formats import read_source, sources
 from nacre.legacy.migration import Migration, migrate
 from nacre.legacy.session_manager import Elsewhere, Session, SessionManager, session_of
+from nacre.messages import Version
 from nacre.records import Operation, Rules, Transaction, View
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
@@ -166,13 +167,13 @@ class StandIn(MemoryStore):
             created, updated = map(spell_time, (session.created, session.updated)) if session is not None else times
             yield one._replace(created=created, updated=updated)
 
-    def move(self, key: str, *, archive: bool) -> None:
+    def move(self, key: str, *, archive: bool, expect: int | Version | None = None) -> None:  # noqa: ARG002 - it has the store's shape
         self._refuse(f"session {key!r} cannot be {'archived' if archive else 'taken from the archive'}")
 
-    def fork(self, key: str, new_key: str, transaction: Transaction) -> None:  # noqa: ARG002 - it has the store's shape
+    def fork(self, key: str, new_key: str, transaction: Transaction) -> None:  # noqa: ARG002 - the same
         self._refuse(f"session {key!r} cannot be forked")
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, expect: int | Version | None = None) -> None:  # noqa: ARG002 - the same
         self._refuse(f"session {key!r} cannot be deleted")
 
     def close(self) -> None:

@@ -137,7 +137,7 @@ class Compactor(TaskOwner):
             await self._settled.wait()
         if key in self._breakers or _RETRY in now.meta:
             retry = now.n + _RECORDS_TO_RETRY if key in self._breakers else None
-            await anyio.to_thread.run_sync(lambda: self._sessions.set_meta(key, **{_RETRY: retry}))
+            await anyio.to_thread.run_sync(lambda: self._sessions.set_meta(key, {_RETRY: retry}))
 
     def post(self, key: str) -> None:
         """Check a session in the background, and summarise it if it is near a limit."""

@@ -26,7 +26,7 @@ from nacre.errors import (
     StoreError,
     describe_error,
 )
-from nacre.messages import Finding, Load, QuarantineEntry, Receipt, Report, Settlement, describe_quarantine
+from nacre.messages import Finding, Load, QuarantineEntry, Receipt, Report, Settlement, Version, describe_quarantine
 from nacre.records import ImportedRecord, Losses, Record, Rules, Transaction, View
 from nacre.storage.change_marks import Marks
 from nacre.storage.group_commit import Pending
@@ -170,13 +170,13 @@ class FileStore:
             except (OSError, StoreError) as error:
                 logger.warning("a session cannot be listed", extra={"file": place.log, "error": describe_error(error)})
 
-    def move(self, key: str, *, archive: bool) -> None:
+    def move(self, key: str, *, archive: bool, expect: int | Version | None = None) -> None:
         place = SessionPaths.of(self._root, key)
 
         def work(session: SessionQueue) -> bool:
             with KeyLock(self._system, place):
                 if archive:
-                    return session.log.archive()
+                    return session.log.archive(expect)
                 # First, since it finishes a deletion that was not finished.
                 is_free = session.log.make_way()
                 newest = self._newest(self._archived(place))
@@ -185,13 +185,13 @@ class FileStore:
                 if not is_free:
                     raise Conflict(f"session {key!r} is active; archive or delete it before unarchiving the other one")
                 with self._briefly(newest) as log:
-                    log.unarchive(place)
+                    log.unarchive(place, expect)
                 return True
 
         if not self._writers.alone(key, work):
             raise SessionNotFound(f"there is no {'active' if archive else 'archived'} session {key!r}")
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, expect: int | Version | None = None) -> None:
         place = SessionPaths.of(self._root, key)
 
         def work(session: SessionQueue) -> None:
@@ -204,7 +204,7 @@ class FileStore:
                 if self._marks is not None:
                     for archived in self._archived(place):
                         self._marks.leave(archived.path)
-                self._erase(place, session.log)
+                self._erase(place, session.log, expect)
                 for original in originals:
                     unlink_if_there(self._system, original)
                 if self._marks is not None:
@@ -706,7 +706,7 @@ class FileStore:
 
     # ---- moving and erasing
 
-    def _erase(self, place: SessionPaths, log: Log) -> None:
+    def _erase(self, place: SessionPaths, log: Log, expect: int | Version | None) -> None:
         archived = self._archived(place)
         is_there = True
         if archived:
@@ -719,13 +719,13 @@ class FileStore:
                 unlink_if_there(self._system, leftover)
             # The record of the deletion goes into the newest log, which is then the last to go.
             with self._briefly(archived[-1]) as last:
-                last.erase()
+                last.erase(expect)
             return
         try:
-            log.erase()
+            log.erase(expect)
         except Conflict:
-            # Another process was quicker; what it has not yet removed is removed here.
-            log.erase()
+            # Another process was quicker; what it has not yet removed is removed here. Or it is not as expected, still.
+            log.erase(expect)
 
     def begin_in_child(self) -> None:
         """After a fork, in the child."""

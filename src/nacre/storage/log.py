@@ -11,7 +11,7 @@ from typing import Any
 from zlib import crc32
 
 from nacre.errors import Conflict, DurabilityUnknown, Refused, SessionNotFound
-from nacre.messages import Receipt, Settlement
+from nacre.messages import Receipt, Settlement, Version
 from nacre.records import Delete, ImportedRecord, Restore, Rules, Transaction, View
 from nacre.storage import blobs, compaction, rewrite
 from nacre.storage.change_marks import Marks
@@ -21,7 +21,7 @@ from nacre.storage.quarantine import Aside, entries, settle
 from nacre.storage.recovery import Level
 from nacre.storage.session_files import Root, erase_rest, share, start_fork
 from nacre.storage.system import System, is_from_system
-from nacre.storage.transaction import PendingCommit
+from nacre.storage.transaction import PendingCommit, check_expect
 from nacre.storage.writer import ALL, LogWriter
 
 logger = logging.getLogger(__name__)
@@ -72,12 +72,14 @@ class Log:
     def share(self, goal: SessionPaths, *, uid: str, transaction: Transaction) -> Root:
         """Let the fork `uid` of another session keep this one's past up to record `transaction.reach`.
 
-        Raises SessionNotFound if there is no session, Conflict if there is no such record to fork at.
+        Raises SessionNotFound if there is no session, Conflict if there is no such record to fork at or if the session
+        is not as the transaction expects it.
         """
         writer, key = self.writer, self._place.key
         with writer.hold(create=False) as is_there:
             if not is_there or not writer.holds_session:
                 raise SessionNotFound(f"there is no active session {key!r} to fork")
+            check_expect(transaction.expect, writer)
             writer.sync()
             writer.bring_back(transaction)
             at = writer.n if transaction.reach is None else transaction.reach
@@ -240,12 +242,13 @@ class Log:
 
     # ---- move
 
-    def archive(self) -> bool:
-        """Move the log to the archive under its uid; False if there is none."""
+    def archive(self, expect: int | Version | None = None) -> bool:
+        """Move the log to the archive under its uid; False if there is none, Conflict if it is not as expected."""
         writer, system = self.writer, self._system
         with writer.hold(create=False) as is_there:
             if not is_there or not writer.holds_session:
                 return False
+            check_expect(expect, writer)
             writer.sync()
             goal = self._place._replace(archived=writer.uid)
             make_folder(system, goal.folder)
@@ -270,10 +273,11 @@ class Log:
                 settle_names(system, self._place.folder)
             return True
 
-    def unarchive(self, goal: SessionPaths) -> None:
-        """Give an archived log its active name again; raises if that name is taken."""
+    def unarchive(self, goal: SessionPaths, expect: int | Version | None = None) -> None:
+        """Give an archived log its active name again; raises if that name is taken, or it is not as expected."""
         with self.writer.hold(create=False) as is_there:
             if is_there:
+                check_expect(expect, self.writer)
                 self._leave_mark(goal)
                 self._system.link(self._place.log, goal.log)
                 self._leave_mark(goal)
@@ -331,12 +335,16 @@ class Log:
                 return True
             return not is_there
 
-    def erase(self) -> None:
-        """Write that the session ends, then remove every file that it has; only with the key's lock."""
+    def erase(self, expect: int | Version | None = None) -> None:
+        """Write that the session ends, then remove every file that it has; only with the key's lock.
+
+        Raises Conflict if the session is not as expected.
+        """
         writer = self.writer
         writer.is_erasing = True
         try:
             with writer.hold(create=False) as is_there:
+                check_expect(expect, writer if is_there else None)
                 if is_there and writer.n:
                     try:
                         writer.settle()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nacre.codec import timestamp
 from nacre.errors import Conflict, SessionNotFound, StoreError
-from nacre.messages import Load, QuarantineEntry, Receipt, Report, Settlement
+from nacre.messages import Load, QuarantineEntry, Receipt, Report, Settlement, Version
 from nacre.records import Losses, Record, Rules, State, Transaction, View
 from nacre.storage import blobs
 from nacre.storage.format import unseal
@@ -19,7 +19,7 @@ from nacre.storage.protocol import Generation, Hold, Listed, Status
 from nacre.storage.recovery import Header
 from nacre.storage.session_files import Root, start_fork
 from nacre.storage.system import System
-from nacre.storage.transaction import Batch, Ids, PendingCommit, Seen
+from nacre.storage.transaction import Batch, Ids, PendingCommit, Seen, check_expect
 
 if TYPE_CHECKING:
     from nacre.storage.watch import Watch
@@ -230,7 +230,7 @@ class MemoryStore:
             for life in lives[key]:
                 yield Listed(key, life, life.header.created, life.updated, life.size, archived)
 
-    def move(self, key: str, *, archive: bool) -> None:
+    def move(self, key: str, *, archive: bool, expect: int | Version | None = None) -> None:
         stem(key)
         with self._lock:
             active, archived = self._active.get(key), self._archived.setdefault(key, [])
@@ -238,6 +238,7 @@ class MemoryStore:
                 raise SessionNotFound(f"there is no {'active' if archive else 'archived'} session {key!r}")
             if active is not None and not archive:
                 raise Conflict(f"session {key!r} is active; archive or delete it before unarchiving the other one")
+            check_expect(expect, active or archived[-1])
             if active is not None:
                 archived.append(self._active.pop(key))
                 active.is_archived = True
@@ -254,12 +255,14 @@ class MemoryStore:
                 raise SessionNotFound(f"there is no active session {key!r} to fork")
             if new_key in self._active:
                 raise Conflict(f"session {new_key!r} exists already; fork under another key")
+            check_expect(transaction.expect, life)
             at = life.n if transaction.reach is None else transaction.reach
             self._begin(new_key, life.fork(new_key, at, self._newest_archived(new_key)))
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, expect: int | Version | None = None) -> None:
         stem(key)
         with self._lock:
+            check_expect(expect, next(reversed(self._lives(key)), None))
             self._active.pop(key, None)
             self._archived.pop(key, None)
 

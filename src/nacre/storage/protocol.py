@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from nacre.errors import InvalidArgument, InvalidKey
-from nacre.messages import Load, QuarantineEntry, Receipt, Report, Settlement
+from nacre.messages import Load, QuarantineEntry, Receipt, Report, Settlement, Version
 from nacre.records import Record, Transaction, View
 
 if TYPE_CHECKING:
@@ -95,14 +95,17 @@ class Upkeep(Protocol):
     def each(self, *, archived: bool) -> Iterator[Listed]:
         """The active or the archived sessions; a view is good until the next one is asked for."""
 
-    def move(self, key: str, *, archive: bool) -> None:
-        """Archive the active session, or bring the newest archived one back."""
+    def move(self, key: str, *, archive: bool, expect: int | Version | None = None) -> None:
+        """Archive the active session, or bring the newest archived one back, if it is as expected."""
 
     def fork(self, key: str, new_key: str, transaction: Transaction) -> None:
-        """Begin a session that shares another's past, up to the record that the transaction reaches back to."""
+        """Begin a session that shares another's past, up to the record that the transaction reaches back to.
 
-    def delete(self, key: str) -> None:
-        """Erase every trace of a session."""
+        The other must be as the transaction expects it.
+        """
+
+    def delete(self, key: str, *, expect: int | Version | None = None) -> None:
+        """Erase every trace of a session, if its newest generation is as expected."""
 
     def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:
         """Move out what is not live, if it is worth it."""
@@ -172,14 +175,14 @@ class Prefixed:
     def each(self, *, archived: bool) -> Iterator[Listed]:
         return (found for found in self._whole.each(archived=archived) if self._is_own(found.key))
 
-    def move(self, key: str, *, archive: bool) -> None:
-        self._whole.move(self._own(key), archive=archive)
+    def move(self, key: str, *, archive: bool, expect: int | Version | None = None) -> None:
+        self._whole.move(self._own(key), archive=archive, expect=expect)
 
     def fork(self, key: str, new_key: str, transaction: Transaction) -> None:
         self._whole.fork(self._own(key), self._own(new_key), transaction)
 
-    def delete(self, key: str) -> None:
-        self._whole.delete(self._own(key))
+    def delete(self, key: str, *, expect: int | Version | None = None) -> None:
+        self._whole.delete(self._own(key), expect=expect)
 
     def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:
         return self._whole.compact(self._own(key), keep)

@@ -9,7 +9,24 @@ import msgspec
 
 from nacre.codec import timestamp
 from nacre.errors import Conflict, Refused
-from nacre.records import FORMAT, Record, Records, RecordStamp, Rules, State, Transaction
+from nacre.messages import Version
+from nacre.records import (
+    FORMAT,
+    AppendMessage,
+    AppendRecord,
+    Operation,
+    Pop,
+    Record,
+    Records,
+    RecordStamp,
+    Rewind,
+    Rules,
+    SetMeta,
+    State,
+    Summarise,
+    Transaction,
+    Truncate,
+)
 from nacre.storage import blobs
 from nacre.storage.format import seal, short_enough
 from nacre.storage.recovery import Header
@@ -17,6 +34,7 @@ from nacre.storage.system import is_from_system
 
 WINDOW = 4096
 _LIGHT = 1024
+_MAINTENANCE = ("mark", "ids")
 
 Seen = tuple[int, str]
 """The number that was returned, and a fingerprint of what was stored."""
@@ -85,14 +103,91 @@ def fingerprint(contents: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-def note(kind: str, data: Any) -> bytes:
-    """What a record of a caller's own kind holds, for its fingerprint."""
-    return kind.encode() + msgspec.json.encode(data)
+def content_of(operation: Operation) -> bytes:
+    """What an operation stores, for its fingerprint; `_content` reads the same from its record."""
+    match operation:
+        case AppendMessage(raw):
+            return bytes(raw)
+        case AppendRecord(kind, data):
+            return _note(kind, data)
+        case SetMeta(fields):
+            return _note("meta", fields)
+        case Summarise(text, upto):
+            return _note("sum", [text, upto])
+        case Truncate(keep):
+            return _note("trunc", keep)
+        case Rewind(to, keeps_summary):
+            return _note("head", [to, keeps_summary])
+        case Pop():
+            return _note("head", "pop")
+        case _:
+            raise TypeError(f"{type(operation).__name__} is not stored under an id")
 
 
 def _content(record: Record, view: Records) -> bytes:
     record = record if record.blobs is None else view.whole(record)
-    return msgspec.json.encode(record.m) if record.m is not None else note(record.t, record.data)
+    match record.t:
+        case "meta" if record.set is not None:
+            meta = record.meta or {}
+            return _note("meta", {name: meta.get(name) for name in record.set})
+        case "sum":
+            return _note("sum", [record.text, record.upto])
+        case "trunc":
+            return _note("trunc", record.keep)
+        case "head":
+            return _note("head", "pop" if record.pop else [record.to, record.sum])
+        case _:
+            return msgspec.json.encode(record.m) if record.m is not None else _note(record.t, record.data)
+
+
+def _note(kind: str, data: Any) -> bytes:
+    # Fields in the order of their names: that of the caller is not known any more, except in what a caller's own
+    # record holds, where it counts.
+    return kind.encode() + msgspec.json.encode(data, order="sorted" if kind == "meta" else None)
+
+
+class Expectable(Protocol):
+    """What an expectation is compared with."""
+
+    @property
+    def n(self) -> int:
+        """Number of the last record."""
+
+    @property
+    def uid(self) -> str:
+        """Which generation it is."""
+
+    @property
+    def state(self) -> State:
+        """Where the session stands after it."""
+
+    def find(self, n: int) -> Record | None:
+        """Record `n`."""
+
+
+def check_expect(expect: int | Version | None, found: Expectable | None) -> None:
+    """Raise Conflict if a session, or none, is not as a caller expects it."""
+    if expect is None:
+        return
+    # A log with only a header was never fully created.
+    now = Version(found.n, found.uid) if found is not None and found.n > 1 else Version()
+    if not isinstance(expect, Version):
+        h = found.state.h if found is not None else 0
+        if expect != h:
+            raise Conflict(f"history last changed at record {h}, not {expect}; nothing was stored")
+    elif expect != now and (found is None or not _is_maintained(found, expect, now)):
+        raise Conflict(f"the session is at {_describe(now)}, not at {_describe(expect)}; nothing was stored")
+
+
+def _is_maintained(found: Expectable, before: Version, now: Version) -> bool:
+    """Tell whether only maintenance has added records between two versions; one that is lost may have been any."""
+    if before.generation != now.generation or before.n > now.n:
+        return False
+    return all((record := found.find(n)) and record.t in _MAINTENANCE for n in range(now.n, before.n, -1))
+
+
+def _describe(version: Version) -> str:
+    return f"record {version.n} of generation {version.generation}" if version.n else "no record"
 
 
 class Growing(Records, Protocol):
@@ -167,21 +262,19 @@ class Batch:
 
     def add(self, transaction: Transaction) -> int:
         """Number the records and return the last number, 0 if nothing changes; may refuse, without a trace."""
-        # 1. Only some transactions create a session.
-        if self.n <= 1 and not transaction.creates:
-            return 0
-        # 2. A retry gets the number of the first try.
+        # 1. A retry gets the number of the first try.
         if transaction.id is not None:
             seen = self.ids.get(transaction.id) or self._view.window().get(transaction.id)
             if seen is not None and seen[0] > self.n - WINDOW:
                 if seen[1] != transaction.print:
                     raise Conflict(f"id {transaction.id!r} was used for other content, stored as record {seen[0]}")
                 return seen[0]
-        # 3. The caller may have decided on a history that has changed since.
-        if transaction.expect is not None and transaction.expect != self.state.h:
-            raise Conflict(
-                f"history last changed at record {self.state.h}, not {transaction.expect}; nothing was stored"
-            )
+        # 2. Only some transactions create a session.
+        if self.n <= 1 and not transaction.creates:
+            return 0
+        # 3. The caller may have decided on what has changed since.
+        if transaction.expect is not None:
+            check_expect(transaction.expect, self)
         # 4. All of its records, or none.
         kept, state, header, payloads = len(self.records), self.state, self.header, self.payloads
         lines: list[bytes] = []
@@ -199,9 +292,17 @@ class Batch:
             self.ids[transaction.id] = (self.n, transaction.print)
         return self.n
 
+    @property
+    def uid(self) -> str:
+        return self.header.uid
+
+    def find(self, n: int) -> Record | None:
+        """Record `n` of the log or of the batch."""
+        return self._view.find(n)
+
     def _seal(self, transaction: Transaction) -> list[bytes]:
         """The lines of a transaction, none if it changes nothing; its records are staged for those after it."""
-        lines = []
+        lines, before = [], self.state
         if not self.n:
             # The first record of a log says whose it is.
             key = self._view.key
@@ -227,4 +328,11 @@ class Batch:
             lines.append(line)
             self.records.append(record)
             self.state = record.st
+        if group is not None and self.state is before and _have_no_effect(self.records[-group[1] :]):
+            return []
         return lines
+
+
+def _have_no_effect(records: Sequence[Record]) -> bool:
+    """Tell whether records that left the state as it was only wanted to change it."""
+    return all(record.t in ("trunc", "head") for record in records)

@@ -125,9 +125,11 @@ class LogWriter:
                 # 3. Number the transactions and seal their lines, then one write and one flush.
                 self.append(commits)
             else:
-                # There is no such session, and no transaction creates it.
+                # There is no such session, and no transaction creates it. It was archived, if one is a retry.
+                batch = Batch(self, rules=self._rules, now=self._system.now())
                 for commit in commits:
-                    commit.number = 0
+                    commit.number = batch.take(commit)
+                self._forget()
             # 4. Unlock. What was stored stays so: an error here only closes the file.
             self._leave(None)
         except BaseException as error:
