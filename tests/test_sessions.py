@@ -17,9 +17,10 @@ from nacre.codec import encode_text
 from nacre.history.list_page import Wanted, page_of
 from nacre.history.session_state import RULES
 from nacre.messages import Hit, Page, SessionInfo
-from nacre.records import SetMeta, Transaction, View
+from nacre.records import SetMeta, Transaction
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
+from nacre.storage.protocol import Generation
 from nacre.storage.system import System
 from tests.paths import log_of
 
@@ -209,22 +210,31 @@ def test_an_id_is_a_short_text(root: Path, id: Any) -> None:
 
 def test_pop_takes_what_is_last_when_it_is_taken() -> None:
     class Busy(MemoryStore):
-        """A store to which somebody writes right behind the first read."""
+        """A store to which somebody writes between two steps of a call."""
 
-        def read(self, key: str, get: Callable[[View], T]) -> T | None:
-            found = super().read(key, get)
-            if writes:
-                self.run(key, writes.pop())
-            return found
+        def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
+            self.run(key, Transaction((encode_text("user", "b"),)))
+            return super().generations(key, get)
 
     sessions = Sessions(Busy(rules=RULES))
-    writes: list[Transaction] = []
     sessions.add_message("k", "user", "a")
-    writes.append(Transaction((encode_text("user", "b"),)))
     popped = sessions.pop("k")
     assert popped is not None
-    assert popped.content == "b"
-    assert [message.content for message in sessions.get_history("k")] == ["a"]
+    assert popped.content == "a"
+    assert [message.content for message in sessions.get_history("k")] == ["b"]
+
+
+def test_pop_of_a_session_that_is_deleted_meanwhile_gives_nothing() -> None:
+    class Busy(MemoryStore):
+        """A store in which somebody deletes between two steps of a call."""
+
+        def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
+            self.delete(key)
+            return super().generations(key, get)
+
+    sessions = Sessions(Busy(rules=RULES))
+    sessions.add_message("k", "user", "a")
+    assert sessions.pop("k") is None
 
 
 def test_a_good_session_needs_no_repair(root: Path) -> None:

@@ -268,7 +268,10 @@ class Restore(Struct, frozen=True):
     source: tuple[str, int, str]
 
 
-Operation = AppendMessage | Summarise | Truncate | Rewind | Pop | SetMeta | AppendRecord | Delete | Restore
+CallerOperation = AppendMessage | Summarise | Truncate | Rewind | Pop | SetMeta | AppendRecord
+"""What a caller may store, under an id too."""
+
+Operation = CallerOperation | Delete | Restore
 
 
 class ImportedRecord(Struct, frozen=True):

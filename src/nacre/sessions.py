@@ -55,7 +55,7 @@ from nacre.messages import (
 from nacre.records import (
     AppendMessage,
     AppendRecord,
-    Operation,
+    CallerOperation,
     Pop,
     Record,
     Rewind,
@@ -261,7 +261,7 @@ class Sessions:
         id: str | None = None,
     ) -> None:
         """Replace the live history as one atomic step; the summary stays."""
-        operations: list[Operation] = [Rewind(0, keeps_summary=True)]
+        operations: list[CallerOperation] = [Rewind(0, keeps_summary=True)]
         operations += map(encode_message, check_items(history, "history"))
         self._run(key, _transaction(operations, expect=expect, id=id))
 
@@ -1197,7 +1197,7 @@ def _wanted(  # noqa: PLR0913 - the arguments of a list
 
 
 def _transaction(
-    operations: Sequence[Operation], *, expect: int | Version | None, id: str | None, creates: bool = True
+    operations: Sequence[CallerOperation], *, expect: int | Version | None, id: str | None, creates: bool = True
 ) -> Transaction:
     """Operations, which were checked, with the conditions for them, which are checked here."""
     expect, name, content = _check_expect(expect), None, ""
@@ -1219,7 +1219,7 @@ def _check_expect(expect: int | Version | None) -> int | Version | None:
     return check_optional_int(expect, "expect")
 
 
-def _check_operation(given: AnyOperation) -> Operation:
+def _check_operation(given: AnyOperation) -> CallerOperation:
     match given:
         case Summarise(text, upto):
             return Summarise(_text(text), check_optional_int(upto, "upto"))

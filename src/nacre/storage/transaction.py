@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
 import msgspec
 
@@ -14,7 +14,7 @@ from nacre.records import (
     FORMAT,
     AppendMessage,
     AppendRecord,
-    Operation,
+    CallerOperation,
     Pop,
     Record,
     Records,
@@ -103,7 +103,7 @@ def fingerprint(contents: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-def content_of(operation: Operation) -> bytes:
+def content_of(operation: CallerOperation) -> bytes:
     """What an operation stores, for its fingerprint; `_content` reads the same from its record."""
     match operation:
         case AppendMessage(raw):
@@ -121,7 +121,7 @@ def content_of(operation: Operation) -> bytes:
         case Pop():
             return _note("head", "pop")
         case _:
-            raise TypeError(f"{type(operation).__name__} is not stored under an id")
+            assert_never(operation)
 
 
 def _content(record: Record, view: Records) -> bytes:
