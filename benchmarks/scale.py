@@ -46,7 +46,13 @@ def cold(scene: Scene) -> Iterator[Row]:
                 rounds=scene.sizes.pairs,
                 warm=5,
             )
+            noted = measure.interleave(
+                {key: partial(_read_last_record, sessions, key) for key in (SHORT, LONG)},
+                rounds=scene.sizes.pairs,
+                warm=5,
+            )
         yield _row(scene, f"last {_LAST}, open handle", warm, bar=2)
+        yield _row(scene, "last record of a kind, open handle", noted, bar=1.5)
         yield _row(scene, f"last {_LAST}, cold handle", _fresh(scene, store, _read_last), bar=2)
         yield _row(scene, "append, cold handle", _fresh(scene, store, _say), bar=2)
 
@@ -170,6 +176,12 @@ def _read_last(sessions: nacre.Sessions, key: str) -> None:
     found = len(sessions.get_history(key, last=_LAST))
     if found != _LAST:
         raise RuntimeError(f"read {found} messages of {key!r}, not {_LAST}")
+
+
+def _read_last_record(sessions: nacre.Sessions, key: str) -> None:
+    found = [entry.kind for entry in sessions.records(key, "msg", last=1)]
+    if found != ["msg"]:
+        raise RuntimeError(f"read {found} of {key!r}, not its last message")
 
 
 def _say(sessions: nacre.Sessions, key: str) -> None:

@@ -190,7 +190,7 @@ def call(sessions: nacre.Sessions, name: str, key: str, replaced: dict[str, Any]
 def traces(place: str, sessions: nacre.Sessions, key: str) -> object:
     """What the store holds, without what is derived from it: the session's records, names and sizes of all files."""
     files = [entry for folder, _, _ in os.walk(place) for entry in os.scandir(folder) if entry.is_file()]
-    return sessions.records(key), {file.path: file.stat().st_size for file in files if "index" not in file.name}
+    return list(sessions.records(key)), {file.path: file.stat().st_size for file in files if "index" not in file.name}
 
 
 def try_call(place: str, sessions: nacre.Sessions, name: str, key: str, replaced: dict[str, Any]) -> None:

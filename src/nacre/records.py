@@ -177,6 +177,16 @@ class View(Records, Protocol):
     def losses(self) -> Losses:
         """What the reads so far have not found."""
 
+    @property
+    def highest(self) -> int:
+        """The greatest number of a record; one that was moved out is greater than `n` if the log lost its end."""
+
+    def after(self, n: int, limit: int) -> list[Record]:
+        """The next records by number after `n`, moved-out ones too; none only if there are no more.
+
+        At least `limit` if there are so many, and more where fewer would cost as much.
+        """
+
 
 class MemoryView:
     """Records that are all in memory."""

@@ -6,8 +6,8 @@ import builtins
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
-from itertools import count
+from functools import cache, partial
+from itertools import count, takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, get_args, runtime_checkable
 
@@ -32,6 +32,7 @@ from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, 
 from nacre.history import alias_table, session_state
 from nacre.history.list_page import Order, Wanted, Which, page_of, parse_cursor
 from nacre.history.overview import labels, overview, when_updated
+from nacre.history.record_range import RecordRange
 from nacre.keys import is_internal
 from nacre.messages import (
     DiskUsage,
@@ -85,6 +86,7 @@ AnyOperation = AnyEntry | Summarise | Truncate | Rewind | Pop
 _NOTES = ("use", "tool")
 _MAX_ID = 256
 _MAX_OWN = 4096
+_FIRST_PART, _MAX_PART = 64, 1024
 _UID = re.compile(r"[0-9a-f]{32}\Z")
 _NAME = re.compile(r"[a-z]+\Z")
 
@@ -342,8 +344,7 @@ class Sessions:
         """
         if not generation:
             return self._read(key, get, None)
-        found = self.read_generations(key, lambda view: get(view) if view.uid == generation else None)
-        return found[-1] if found else None
+        return self._store.read_generation(self.resolve(key), check_text(generation, "generation"), get)
 
     def read_generations(self, key: str, get: Callable[[View], T | None]) -> builtins.list[T]:
         """The results of a function of every generation of a session, oldest first, without those that are None.
@@ -928,16 +929,67 @@ class Sessions:
         """Append a record that history does not read: `use`, `tool`, or `x.<name>` of an integration."""
         return self._run(key, _transaction((_check_entry(AppendRecord(kind, data)),), expect=expect, id=id))
 
-    def records(self, key: str, kind: str | None = None) -> builtins.list[Entry]:
-        """Every record of a kind, or of all kinds, with its fields."""
-        wanted = None if kind is None else check_text(kind, "kind")
+    def records(
+        self, key: str, kind: str | None = None, *, after: int = 0, before: int | None = None, last: int | None = None
+    ) -> Iterator[Entry]:
+        """The records of a kind, or of all kinds, with their fields, oldest first; only what is taken is read.
 
-        def make(uid: str, record: Record, view: View) -> Entry | None:
-            if wanted not in (None, record.t):
-                return None
-            return _entry(uid, record if record.blobs is None else view.whole(record))
+        They are those of all generations, up to the record that is the last one now. Numbers start again with each
+        generation: with `after` or `before`, which are exclusive, those of the newest one alone. With `last`, the last
+        few of them. No lock is held between two of them; if the session is deleted meanwhile, they end.
+        """
+        wanted = RecordRange(
+            kind=None if kind is None else check_text(kind, "kind"),
+            after=check_int(after, "after", least=0),
+            before=check_optional_int(before, "before", least=0),
+        )
+        most = check_optional_count(last, "last")
+        # Not a generator itself: wrong arguments are refused here, and what is written from now on is not read.
+        if most is not None:
+            return iter(self._last_entries(key, wanted, most))
 
-        return self._records(key, make)
+        def end(view: View) -> tuple[str, str, int]:
+            return view.key, view.uid, wanted.last_number(view)
+
+        if wanted.is_bounded:
+            newest = self._read(key, end, None)
+            return self._walk([newest] if newest is not None else [], wanted)
+        return self._walk(self.read_generations(key, end), wanted)
+
+    def _walk(self, ends: Iterable[tuple[str, str, int]], wanted: RecordRange) -> Iterator[Entry]:
+        """The records of some generations, each named by key and uid, up to a number; read in parts that grow."""
+        for key, uid, end in ends:
+            n, limit = wanted.after, _FIRST_PART
+            while n < end:
+                found = self._store.read_generation(key, uid, partial(_part, n=n, limit=limit))
+                if found is None:
+                    return
+                for record in found:
+                    if record.n > end or not wanted.has(record):
+                        continue
+                    if record.blobs is None:
+                        yield _entry(uid, record)
+                        continue
+                    # A large payload is read when its record is taken, not with all those of its part.
+                    whole = self._store.read_generation(key, uid, partial(_whole, record=record))
+                    if whole is None:
+                        return
+                    yield whole
+                n, limit = found[-1].n if found else end, min(limit * 4, _MAX_PART)
+
+    def _last_entries(self, key: str, wanted: RecordRange, most: int) -> builtins.list[Entry]:
+        def read_newest(view: View) -> tuple[str, str, builtins.list[Entry]]:
+            return view.key, view.uid, _last_of(view, wanted=wanted, most=most)
+
+        key, uid, entries = self._read(key, read_newest, ("", "", []))
+        if wanted.is_bounded or not uid or len(entries) >= most:
+            return entries
+        uids = self._store.generations(key, lambda generation: generation.uid)
+        for earlier in reversed(list(takewhile(lambda each: each < uid, uids))):
+            if len(entries) < most:
+                left = partial(_last_of, wanted=wanted, most=most - len(entries))
+                entries = [*(self._store.read_generation(key, earlier, left) or ()), *entries]
+        return entries
 
     # ---- writing
 
@@ -1262,6 +1314,18 @@ def _stored(uid: str, record: Record, view: View) -> Stored | None:
         return None
     message, origin = message_of(record, view), _origin(record)
     return Stored(generation=uid, n=record.n, ts=time_of(record), message=message, restored_from=origin)
+
+
+def _part(view: View, *, n: int, limit: int) -> list[Record]:
+    return view.after(n, limit)
+
+
+def _last_of(view: View, *, wanted: RecordRange, most: int) -> list[Entry]:
+    return [_whole(view, record) for record in wanted.newest(view, most)]
+
+
+def _whole(view: View, record: Record) -> Entry:
+    return _entry(view.uid, record if record.blobs is None else view.whole(record))
 
 
 def _entry(uid: str, record: Record) -> Entry:

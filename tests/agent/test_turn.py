@@ -44,7 +44,7 @@ def test_every_step_is_in_the_log_before_the_next(sessions: Sessions) -> None:
     converse(sessions, [[call(x="1"), call(x="2")], "done"], "go", tools=[echo])
     kinds = [entry.kind for entry in sessions.records("k")]
     assert kinds == ["open", "msg", "msg", "use", "tool", "msg", "tool", "msg", "msg", "use"]
-    assert sessions.records("k", "tool")[0].data == {"call": "call_1", "name": "echo"}
+    assert next(sessions.records("k", "tool")).data == {"call": "call_1", "name": "echo"}
 
 
 def test_a_tool_runs_only_when_it_is_on_record(sessions: Sessions) -> None:
@@ -69,7 +69,7 @@ def test_the_system_prompt_is_on_record_before_the_model_sees_it(sessions: Sessi
     anyio.run(said, sessions, agent(model, system=lambda: "Be kind."), "1", "2")
     assert sessions.get_meta("k") == {"system": "Be kind."}
     assert [context.system for context in model.contexts] == ["Be kind.", "Be kind."]
-    assert len(sessions.records("k", "meta")) == 1
+    assert len(list(sessions.records("k", "meta"))) == 1
 
 
 # What goes wrong
@@ -135,7 +135,7 @@ def test_a_call_that_is_refused_is_not_run(sessions: Sessions) -> None:
     echo = Echo()
     anyio.run(said, sessions, agent(Scripted([call(), "ok"]), echo, guard=refusing), "go")
     assert (lines(sessions)[2], echo.ran) == ("tool: echo is forbidden", [])
-    assert sessions.records("k", "tool") == []
+    assert list(sessions.records("k", "tool")) == []
 
 
 def test_a_call_that_is_refused_while_it_runs_counts_as_refused(sessions: Sessions) -> None:

@@ -282,7 +282,7 @@ def test_nothing_on_disk_can_drive_a_terminal_and_all_comes_back(
         assert (stored.content, stored.tool_calls, stored.extra) == (message.content, message.tool_calls, message.extra)
         assert (stored.reasoning, stored.name, stored.model) == (text, text, text)
         assert (again.get_summary(KEY), again.get_meta(KEY)["title"]) == (text, text)
-        assert again.records(KEY, "x.mine")[0].data == {text: text}
+        assert next(again.records(KEY, "x.mine")).data == {text: text}
 
 
 @pytest.mark.parametrize("letter", [*DELETE_AND_C1[:3], *BIDI, "\x1b", "\n"], ids=lambda letter: f"U+{ord(letter):04X}")

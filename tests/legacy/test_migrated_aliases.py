@@ -46,11 +46,11 @@ def test_a_reserved_name_is_not_given(tmp_path: Path) -> None:
 
 def test_names_are_given_once(tmp_path: Path) -> None:
     sessions = migrated(tmp_path)
-    count = len(sessions.records(alias_table.KEY))
+    count = len(list(sessions.records(alias_table.KEY)))
     (tmp_path / "old" / "sk.meta.json.migrated").rename(tmp_path / "old" / "sk.meta.json")
     (tmp_path / "old" / "sk.jsonl.migrated").rename(tmp_path / "old" / "sk.jsonl")
     assert migrate(files(tmp_path / "store"), tmp_path / "old").ok
-    assert len(sessions.records(alias_table.KEY)) == count
+    assert len(list(sessions.records(alias_table.KEY))) == count
 
 
 def test_a_table_that_is_lost_is_made_anew_from_the_sessions(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_each_turn_is_learned_from_once(root: Path) -> None:
         ]
         assert [line.rpartition("[")[2] for line in days(place / "workspace")] == ["k 2]", "k 4]"]
         with nacre.open(place) as sessions:
-            assert len(sessions.records(KEY, "x.daily")) == 2
+            assert len(list(sessions.records(KEY, "x.daily"))) == 2
             assert sessions.verify().ok
     pytest.fail("the child never came to its end")
 

@@ -30,6 +30,6 @@ def test_a_conversation_with_tools_leaves_a_valid_log(home: Path) -> None:
             assert (paired.interrupted, paired.orphans) == (0, 0)
             check(app.window("k").messages)
             assert app.sessions.verify("k").ok
-            assert app.sessions.records("k", "use")
+            assert list(app.sessions.records("k", "use"))
 
     anyio.run(talk)

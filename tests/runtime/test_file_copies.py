@@ -28,7 +28,7 @@ def write(history: FileHistory, path: str, after: bytes) -> int:
     file = Path(history.workspace.root, path)
     history.keep("k", path, file.read_bytes() if file.exists() else None, after)
     file.write_bytes(after)
-    return int(history._sessions.records("k", KIND)[-1].data["turn"])
+    return int(list(history._sessions.records("k", KIND))[-1].data["turn"])
 
 
 @pytest.mark.parametrize("before", [b"a\n", b"caf\xe9\0", b"", None])

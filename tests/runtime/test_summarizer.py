@@ -198,11 +198,11 @@ def test_undo_is_one_unit_and_keeps_what_was_said_since(sessions: Sessions) -> N
     made = compactor(sessions)
     done(lambda: made.compact(KEY))
     fill(sessions, 1, start=10)
-    count = len(sessions.records(KEY))
+    count = len(list(sessions.records(KEY)))
     assert done(lambda: made.undo(KEY)) == 18
     assert contents(sessions.get_history(KEY)) == [f"<{who}{turn}>" for turn in range(11) for who in "qa"]
     assert sessions.get_summary(KEY) == "The summary before."
-    head, *said = sessions.records(KEY)[count:]
+    head, *said = list(sessions.records(KEY))[count:]
     assert (head.kind, len(said)) == ("head", 2)
 
 
@@ -514,7 +514,7 @@ def test_two_at_once_leave_one_summary_that_covers_everything(sessions: Sessions
 
     anyio.run(run)
     assert contents(sessions.get_history(KEY)) == ["<q9>", "<a9>"]
-    assert len(sessions.records(KEY, "sum")) == 1
+    assert len(list(sessions.records(KEY, "sum"))) == 1
 
 
 async def _quietly(made: Compactor) -> None:

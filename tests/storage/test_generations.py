@@ -94,7 +94,7 @@ def test_a_time_that_is_none_is_reported_and_does_not_keep_anyone_from_reading(w
     (finding,) = sessions.verify().findings
     assert (finding.kind, f"record {line + 1}" in finding.detail) == ("time", True)
     assert [entry.message.content for entry in sessions.transcript("k")] == ["a", "b"]
-    assert len(sessions.records("k")) == 3
+    assert len(list(sessions.records("k"))) == 3
     (info,) = sessions.list()
     assert info.created.tzinfo is not None
     assert info.updated.tzinfo is not None

@@ -9,7 +9,7 @@ import pytest
 import nacre
 from nacre.testing import Disk
 from tests.damage.lines import header, message, resealed
-from tests.simulated import LOG, ROOT, names, opened, said, say, store
+from tests.simulated import LOG, ROOT, interrupt, names, opened, said, say, store
 
 
 @pytest.fixture
@@ -63,6 +63,72 @@ def test_moved_out_records_are_read_where_the_log_lost_those_behind_them(disk: D
     assert [line[:12] for line in kept] == [b'{"v":1,"n":1', b'{"v":1,"n":2', b'{"v":1,"n":5', b'{"v":1,"n":6']
     disk.write_durable(LOG, b"".join(kept[:2]))
     assert numbers(opened(disk)) == [1, 2, 3, 4]
+
+
+def test_records_after_a_number_are_those_of_the_whole_log_wherever_they_are(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, *"abcdef")
+    sessions.truncate_history("k", 2)
+    sessions.save("k")
+    sessions.fork("k", "fork")
+    say(sessions, *"ghi")
+    say(sessions, *"jkl", key="fork")
+    for key in ("k", "fork"):
+        everything = [entry.n for entry in sessions.records(key)]
+        for n in range(1, everything[-1] + 2):
+            assert [entry.n for entry in sessions.records(key, after=n)] == everything[n:], (key, n)
+            assert [entry.n for entry in sessions.records(key, last=n)] == everything[-n:], (key, n)
+
+
+def test_records_after_a_number_are_few_where_the_log_can_be_entered_there(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, *"abcdefgh")
+    found = store(disk.process()).read("k", lambda view: [[r.n for r in view.after(n, 2)] for n in (0, 3, 8, 9)])
+    assert found == [[1, 2], [4, 5], [9], []]
+
+
+def test_records_whose_neighbours_were_lost_are_read_and_the_loss_is_reported(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, *"abcdefgh")
+    lines = disk.read(LOG).splitlines(keepends=True)
+    disk.write_durable(LOG, b"".join([*lines[:4], lines[2], *lines[6:]]))
+    again = opened(disk)
+    assert [entry.n for entry in again.records("k", after=2)] == [3, 4, 7, 8, 9]
+    assert [entry.n for entry in again.records("k", "msg", last=4)] == [4, 7, 8, 9]
+    assert not again.verify("k").ok
+
+
+def test_rot_that_is_met_by_a_part_of_the_records_is_mended(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, *"abcdefgh")
+    lines = disk.read(LOG).splitlines(keepends=True)
+    disk.write_durable(LOG, b"".join([*lines[:5], b"rotten\n", *lines[6:]]))
+    again = opened(disk)
+    assert [entry.n for entry in again.records("k", "msg", after=4)] == [5, 7, 8, 9]
+    assert [entry.bytes for entry in again.quarantine("k")] == [7]
+
+
+def test_a_generation_that_is_brought_back_while_its_records_are_read_is_read_on(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, *("a" for _ in range(100)))
+    sessions.archive("k")
+    found = sessions.records("k", "msg")
+    next(found)
+    sessions.unarchive("k")
+    assert len(list(found)) == 99
+
+
+def test_the_records_of_a_deletion_that_was_not_finished_are_not_read(disk: Disk) -> None:
+    sessions = opened(disk)
+    for _ in range(2):
+        say(sessions, *("a" for _ in range(100)))
+        sessions.archive("k")
+    found = sessions.records("k", "msg")
+    next(found)
+    interrupt(disk, "unlink")
+    with pytest.raises(TimeoutError):
+        sessions.delete("k")
+    assert len(list(found)) < 64
 
 
 def test_going_back_to_the_first_record_meets_each_once_though_a_log_below_a_fork_is_out_of_order(disk: Disk) -> None:

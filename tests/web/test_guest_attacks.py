@@ -101,7 +101,7 @@ class Site:
         work = self.home / "nacre_home" / "workspace"
         files = {str(path): repr(path.read_bytes()) for path in work.rglob("*") if path.is_file()}
         facts = [] if memory is None else memory.list()
-        return {key: repr(sessions.records(key)) for key in kept} | files | {"memory": repr(facts)}
+        return {key: repr(list(sessions.records(key))) for key in kept} | files | {"memory": repr(facts)}
 
 
 @asynccontextmanager

@@ -109,7 +109,7 @@ def test_a_page_that_is_not_there_repeats_nothing_as_it_is(sessions: Sessions, p
 
 def test_why_there_was_no_answer_is_escaped(sessions: Sessions) -> None:
     sessions.add_messages("failed", [said("user", "hi")])
-    sessions.append("failed", FAILED, {"after": sessions.records("failed", "msg")[-1].n, "reason": EVIL})
+    sessions.append("failed", FAILED, {"after": list(sessions.records("failed", "msg"))[-1].n, "reason": EVIL})
     assert_escaped(got(sessions, "/s/failed"))
 
 

@@ -499,5 +499,5 @@ def test_a_branch_that_ends_with_such_an_answer_is_gone_on_from(sessions: Sessio
 
 def test_what_was_stored_with_other_messages_is_not_forked_in_their_middle(sessions: Sessions) -> None:
     sessions.add_messages("k", [said("user", "a"), said("assistant", "b"), said("user", "c")])
-    first = sessions.records("k", "msg")[0].n
+    first = next(sessions.records("k", "msg")).n
     assert posted(sessions, "/do/fork/k", at=str(first)).status_code == 409

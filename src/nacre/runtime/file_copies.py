@@ -123,7 +123,7 @@ class FileHistory:
         """The first and the last copy of each file of a turn, in this folder."""
         found: dict[str, tuple[Copy, Copy]] = {}
         root = self.workspace.root if self.workspace is not None else ""
-        for entry in self._sessions.records(self._outermost(key), KIND):
+        for entry in self._sessions.records(self._outermost(key), KIND, after=turn):
             copy = msgspec.convert(entry.data, Copy)
             if copy.turn == turn and copy.root == root:
                 found[copy.path] = (found.get(copy.path, (copy, copy))[0], copy)

@@ -149,6 +149,27 @@ class FileStore:
     def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
         return self._read_each(key, lambda view: get(Generation(view.header.uid, view)))
 
+    def read_generation(self, key: str, uid: str, get: Callable[[View], T]) -> T | None:
+        active = SessionPaths.of(self._root, key)
+        place = active._replace(archived=uid)
+
+        def get_active(view: LogView) -> tuple[T] | None:
+            return (get(view),) if view.uid == uid else None
+
+        def get_archived(view: LogView) -> tuple[T]:
+            view.is_newest = found.view is None and newest == place
+            return (get(view),)
+
+        found, value = self._read(active, get_active)
+        if value is None and not found.is_deleted:
+            # A deletion begins with the newest log, and takes the others with it.
+            archived = self._archived(active)
+            newest = self._newest(archived)
+            value = self._read(place, get_archived)[1] if newest is not None and place in archived else None
+            # It may have been brought back between the looks.
+            value = value or self._read(active, get_active)[1]
+        return None if value is None else value[0]
+
     def status(self, key: str) -> Status:
         place = SessionPaths.of(self._root, key)
         with wrap_error(StoreError, f"{place.log} cannot be read"):

@@ -88,12 +88,14 @@ class Lines:
     def forward(self, start: int = 0) -> Iterator[Piece]:
         """Every piece from `start` on, in the order of the file."""
         carry = b""
+        step = _FIRST_STEP
         position = start
         while position < self.size:
-            chunk = self.read(position, min(position + _MAX_STEP, self.size))
+            chunk = self.read(position, min(position + step, self.size))
             if not chunk:
                 break
             position += len(chunk)
+            step = min(step * 2, _MAX_STEP)
             *whole, carry = (carry + chunk).split(b"\n")
             for raw in whole:
                 end = start + len(raw) + 1

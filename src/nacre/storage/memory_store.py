@@ -60,6 +60,10 @@ class _Life:
     def created(self) -> str:
         return self.header.created
 
+    @property
+    def highest(self) -> int:
+        return self.n
+
     def find(self, n: int) -> Record | None:
         return next(self.back(n), None) if 0 < n <= self.n + len(self.staged) else None
 
@@ -70,6 +74,9 @@ class _Life:
 
     def all(self) -> Iterator[Record]:
         return map(_record, self._lines[: self.n])
+
+    def after(self, n: int, limit: int) -> list[Record]:
+        return [_record(line) for line in self._lines[n : min(n + limit, self.n)]]
 
     def whole(self, record: Record) -> Record:
         return blobs.whole(record, lambda name: self._payloads[name].decode())
@@ -219,6 +226,12 @@ class MemoryStore:
         stem(key)
         with self._lock:
             return [get(Generation(life.header.uid, life)) for life in self._lives(key)]
+
+    def read_generation(self, key: str, uid: str, get: Callable[[View], T]) -> T | None:
+        stem(key)
+        with self._lock:
+            life = next((life for life in self._lives(key) if life.uid == uid), None)
+            return get(life) if life is not None else None
 
     def status(self, key: str) -> Status:
         stem(key)

@@ -89,6 +89,9 @@ class Upkeep(Protocol):
     def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
         """Read every life of a session, oldest first."""
 
+    def read_generation(self, key: str, uid: str, get: Callable[[View], T]) -> T | None:
+        """Read one life of a session, active or archived; None if it is not there."""
+
     def status(self, key: str) -> Status:
         """What a key has, without reading its log."""
 
@@ -168,6 +171,9 @@ class Prefixed:
 
     def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
         return self._whole.generations(key, get) if self._is_own(key) else []
+
+    def read_generation(self, key: str, uid: str, get: Callable[[View], T]) -> T | None:
+        return self._whole.read_generation(key, uid, get) if self._is_own(key) else None
 
     def status(self, key: str) -> Status:
         return self._whole.status(key) if self._is_own(key) else ""

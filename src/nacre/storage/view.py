@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import takewhile
 from typing import NamedTuple
 
 from nacre.errors import LogDamaged
@@ -72,6 +73,10 @@ class LogView:
     @property
     def has_holes(self) -> bool:
         return self.header.holes
+
+    @property
+    def highest(self) -> int:
+        return max(self.n, self.header.high)
 
     @property
     def damaged(self) -> bool:
@@ -146,6 +151,29 @@ class LogView:
 
     def all(self) -> Iterator[Record]:
         return (piece.record for piece in self.pieces() if piece.record is not None)
+
+    def after(self, n: int, limit: int) -> list[Record]:
+        # 1. What was moved out is in no order, and what a fork shares may be in none: both are read whole, as one part.
+        edge = max(self.header.high, self.base.n if self.base is not None else 0)
+        if n < edge:
+            found = [record for record in takewhile(lambda record: record.n <= edge, self.all()) if record.n > n]
+            if found:
+                return found
+            n = edge
+        # 2. Past that, numbers follow each other from where `n` ends.
+        found = []
+        for piece in self.lines.forward(self.lines.bound(n, self._last)):
+            last = found[-1].n if found else n
+            if piece.record is None or piece.record.n <= last:
+                self.lines.damaged = True
+                continue
+            if piece.record.n > last + 1:
+                # Records are lost here: only a reading of all of them tells whether that is known.
+                return found + [record for record in self.all() if record.n > last]
+            found.append(piece.record)
+            if len(found) >= limit or piece.record.n >= self.n:
+                break
+        return found
 
     def whole(self, record: Record) -> Record:
         return blobs.whole(record, self.payload)

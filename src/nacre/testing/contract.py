@@ -108,7 +108,7 @@ def an_unknown_key_reads_as_empty(open_store: Open) -> None:
         _same(sessions.get_history("k"), [])
         _same(sessions.get_summary("k"), "")
         _same(sessions.transcript("k"), [])
-        _same(sessions.records("k"), [])
+        _same(list(sessions.records("k")), [])
         _same(sessions.get_meta("k"), {})
         _holds(not sessions.exists("k"))
         _same(list(sessions.list()), [])
@@ -817,7 +817,7 @@ def a_transaction_may_hold_notes_and_meta(open_store: Open) -> None:
         number = sessions.submit("k", together, id="one").result()
         _same(sessions.submit("k", together, id="one").result(), number)
         _same([entry.kind for entry in sessions.records("k")], ["open", "msg", "use", "meta"])
-        _same((sessions.get_meta("k"), sessions.records("k", "use")[0].data), ({"title": "T"}, {"prompt": 3}))
+        _same((sessions.get_meta("k"), next(sessions.records("k", "use")).data), ({"title": "T"}, {"prompt": 3}))
         with _raises(InvalidMessage):
             sessions.submit("k", [_user("b"), AppendRecord("msg", {})])
         _same(_live(sessions), ["a"])
@@ -848,7 +848,7 @@ def a_large_payload_comes_back_whole(open_store: Open) -> None:
             found = sessions.get_history(key)[0]
             _same((found.content, found.extra), (message.content, message.extra))
             _same(sessions.transcript(key)[0].message, found)
-            _same(sessions.records(key, "x.raw")[0].data, {"payload": large})
+            _same(next(sessions.records(key, "x.raw")).data, {"payload": large})
         _same(next(entry for entry in sessions.follow("k") if entry.kind == "msg").data["content"], message.content)
 
 
@@ -1166,7 +1166,7 @@ def an_id_is_used_for_one_kind(open_store: Open) -> None:
             sessions.append("k", "x.other", data, id="once")
         with _raises(Conflict):
             sessions.add_messages("k", [data], id="once")
-        _same((len(sessions.records("k", "x.other")), _ever(sessions)), (0, []))
+        _same((len(list(sessions.records("k", "x.other"))), _ever(sessions)), (0, []))
 
 
 def own_records_hold_any_json(open_store: Open) -> None:
@@ -1187,6 +1187,92 @@ def own_records_outlive_compaction(open_store: Open) -> None:
             sessions.truncate_history("k", 1)
             sessions.save("k")
         _same([e.data for e in sessions.records("k", "x.note")], [{"n": 0}, {"n": 1}, {"n": 2}])
+
+
+def records_are_read_between_two_numbers(open_store: Open) -> None:
+    """Both numbers are exclusive, and numbers that no record has are no error."""
+    with open_store() as sessions:
+        numbers = [sessions.append("k", "x.note", n) for n in range(5)]
+        sessions.add_message("k", "user", "a")
+        between = sessions.records("k", "x.note", after=numbers[0], before=numbers[4])
+        _same([e.data for e in between], [1, 2, 3])
+        _same([e.kind for e in sessions.records("k", after=numbers[3])], ["x.note", "msg"])
+        _same([e.data for e in sessions.records("k", "x.note", before=numbers[2], last=1)], [1])
+        _same([e.data for e in sessions.records("k", "x.note", after=numbers[2], last=9)], [3, 4])
+        _same((list(sessions.records("k", after=99)), list(sessions.records("k", before=0))), ([], []))
+
+
+def the_last_records_come_oldest_first(open_store: Open) -> None:
+    """The last few of a kind, however many others were written after them."""
+    with open_store() as sessions:
+        for n in range(4):
+            sessions.append("k", "x.note", n)
+            sessions.add_messages("k", [_user("a")] * 3)
+        _same([e.data for e in sessions.records("k", "x.note", last=2)], [2, 3])
+        _same([e.data for e in sessions.records("k", "x.note", last=9)], [0, 1, 2, 3])
+        _same((list(sessions.records("k", last=0)), list(sessions.records("unknown", last=2))), ([], []))
+
+
+def records_of_earlier_generations_count_where_no_number_is_given(open_store: Open) -> None:
+    """Numbers start again with each generation, so they are those of the newest one."""
+    with open_store() as sessions:
+        for n in range(3):
+            sessions.append("k", "x.note", f"{n}a")
+            sessions.append("k", "x.note", f"{n}b")
+            if n < 2:
+                sessions.archive("k")
+        _same([e.data for e in sessions.records("k", "x.note")], ["0a", "0b", "1a", "1b", "2a", "2b"])
+        _same([e.data for e in sessions.records("k", "x.note", last=3)], ["1b", "2a", "2b"])
+        _same([e.data for e in sessions.records("k", "x.note", last=1)], ["2b"])
+        _same([e.data for e in sessions.records("k", "x.note", after=1)], ["2a", "2b"])
+        _same([e.data for e in sessions.records("k", "x.note", before=9, last=5)], ["2a", "2b"])
+
+
+def records_end_where_they_did_when_they_were_asked_for(open_store: Open) -> None:
+    """What is written, archived and compacted meanwhile does not disturb who reads them."""
+    with open_store() as sessions:
+        for n in range(200):
+            sessions.append("k", "x.note", n)
+        found = sessions.records("k", "x.note")
+        _same([next(found).data for _ in range(10)], list(range(10)))
+        sessions.append("k", "x.note", "later")
+        sessions.save("k")
+        sessions.archive("k")
+        sessions.append("k", "x.note", "later still")
+        _same([e.data for e in found], list(range(10, 200)))
+
+
+def a_deletion_ends_the_records_that_are_being_read(open_store: Open) -> None:
+    """What was erased is not given out any more, but for the few that were read ahead."""
+    with open_store() as sessions:
+        for _ in range(3):
+            sessions.add_messages("k", [_user("a")] * 500)
+            sessions.archive("k")
+        found = sessions.records("k")
+        next(found)
+        sessions.delete("k")
+        sessions.add_message("k", "user", "b")
+        _holds(len(list(found)) < 100)
+
+
+def a_large_payload_that_was_erased_ends_the_records(open_store: Open) -> None:
+    """It is read when its record is taken."""
+    with open_store() as sessions:
+        for _ in range(2):
+            sessions.append("k", "x.note", "large " * 20_000)
+        found = sessions.records("k", "x.note")
+        _same(next(found).data, "large " * 20_000)
+        sessions.delete("k")
+        _same(list(found), [])
+
+
+def records_are_refused_for_wrong_arguments_when_they_are_asked_for(open_store: Open) -> None:
+    """Not when the first is taken."""
+    wrong: list[dict[str, Any]] = [{"after": -1}, {"after": None}, {"before": 2.0}, {"before": -1}, {"last": "1"}]
+    with open_store() as sessions:
+        for one in wrong:
+            with _raises(StoreError):
+                sessions.records("k", **one)
 
 
 def save_changes_nothing_that_can_be_seen(open_store: Open) -> None:
@@ -1486,7 +1572,7 @@ def delete_erases_every_generation(open_store: Open) -> None:
         sessions.append("k", "x.note", {})
         sessions.delete("k")
         _same((sessions.exists("k"), _live(sessions), _ever(sessions)), (False, [], []))
-        _same((sessions.get_meta("k"), sessions.records("k")), ({}, []))
+        _same((sessions.get_meta("k"), list(sessions.records("k"))), ({}, []))
         _same([info.key for info in sessions.list(archived=True) if info.archived], [])
         _same(_live(sessions, "other"), ["a"])
 
@@ -2089,10 +2175,16 @@ def everything_is_there_after_reopening(open_store: Open) -> None:
         sessions.truncate_history("k", 2)
         _add(sessions, "z", "old")
         sessions.archive("old")
-        before = (sessions.get_history("k"), sessions.transcript("k"), sessions.records("k"), list(sessions.list()))
+        before = (
+            sessions.get_history("k"),
+            sessions.transcript("k"),
+            list(sessions.records("k")),
+            list(sessions.list()),
+        )
     with open_store() as sessions:
         _same(
-            (sessions.get_history("k"), sessions.transcript("k"), sessions.records("k"), list(sessions.list())), before
+            (sessions.get_history("k"), sessions.transcript("k"), list(sessions.records("k")), list(sessions.list())),
+            before,
         )
         _same(
             (_live(sessions), sessions.get_summary("k"), sessions.get_meta("k")),

@@ -139,12 +139,11 @@ async def _context(talk: Talk, _: str) -> None:
 
 async def _cost(talk: Talk, _: str) -> None:
     sessions = talk.app.sessions
-    entries = sessions.records(talk.key) if sessions.exists(talk.key) else []
-    uses = [entry for entry in entries if entry.kind == "use" and isinstance(entry.data, dict)]
+    uses = [entry for entry in sessions.records(talk.key, "use") if isinstance(entry.data, dict)]
     if not uses:
         talk.show("no request so far", "")
         return
-    said = [entry for entry in entries if entry.kind == "msg"]
+    said = list(sessions.records(talk.key, "msg"))
     starts = turn_starts(str(entry.data.get("role")) for entry in said)
     begin = said[starts[-1]].n if starts else 0
     turn = [entry.data for entry in uses if entry.n > begin]
@@ -263,8 +262,8 @@ def _tell_of_commands(talk: Talk, turn: Stored, what: str) -> None:
     known = talk.app.tools
     started = {
         entry.data.get("call")
-        for entry in talk.app.sessions.records(talk.key)
-        if entry.kind == "tool" and entry.n > turn.n and isinstance(entry.data, dict)
+        for entry in talk.app.sessions.records(talk.key, "tool", after=turn.n)
+        if isinstance(entry.data, dict)
     }
     ran = {
         call.name

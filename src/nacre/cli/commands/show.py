@@ -285,17 +285,19 @@ def _tail(args: Namespace, out: Out) -> int:
         raise Failure("usage", "--json prints one document and cannot follow a session", hint="use --jsonl")
     with open_store(args) as sessions:
         target = find_active(sessions, args.ref)
-        entries = sessions.records(target.key)
-        last = entries[-args.lines :] if args.lines else []
-        if target.n is not None:
-            last = [entry for entry in entries if entry.n >= target.n]
+        if target.n is None:
+            last = list(sessions.records(target.key, last=args.lines))
+        else:
+            last = list(sessions.records(target.key, after=max(0, target.n - 1)))
         if out.json and not out.jsonl:
-            return out.listing([_record_item(entry, full=args.full) for entry in last], total=len(entries))
+            total = sum(1 for _ in sessions.records(target.key))
+            return out.listing([_record_item(entry, full=args.full) for entry in last], total=total)
         for entry in last:
             _print_record(out, entry, full=args.full)
         if args.follow:
             out.flush()
-            for entry in sessions.follow(target.key, after=entries[-1].n if entries else 0):
+            after = last[-1].n if last else sessions.snapshot(target.key, last=0).n
+            for entry in sessions.follow(target.key, after=after):
                 _print_record(out, entry, full=args.full)
                 out.flush()
     return OK

@@ -39,15 +39,13 @@ def _count_facts(sessions: Sessions, keys: Collection[str]) -> Counter[str]:
     """How many lines of memory were learned in each session; read from their records, which needs no agent."""
     found: Counter[str] = Counter()
     try:
-        entries = sessions.records(_MEMORY)
+        for entry in sessions.records(_MEMORY):
+            source = entry.data.get("source") if isinstance(entry.data, dict) else None
+            if isinstance(source, dict) and source.get("key") in keys:
+                found[source["key"]] += 1
     except (OSError, StoreError) as error:
         # Memory that cannot be read must not hinder anyone here; `verify` says more.
         logger.warning("memory cannot be read", extra={"error": describe_error(error)})
-        return found
-    for entry in entries:
-        source = entry.data.get("source") if isinstance(entry.data, dict) else None
-        if isinstance(source, dict) and source.get("key") in keys:
-            found[source["key"]] += 1
     return found
 
 

@@ -51,7 +51,7 @@ class Inbox:
 
     def read(self) -> list[InboundMessage]:
         """Read what an earlier run of the program left open, in the order in which it came."""
-        logs = {key: self._sessions.records(key) for key in KEYS}
+        logs = {key: list(self._sessions.records(key)) for key in KEYS}
         rotations = {key: _count_rotations(log) for key, log in logs.items()}
         self._young = max(KEYS, key=lambda key: rotations[key])
         self._rotations = max(0, rotations[self._young])

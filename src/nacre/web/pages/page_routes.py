@@ -18,7 +18,7 @@ from nacre.errors import NacreError, SessionNotFound
 from nacre.history import session_state
 from nacre.history.transcript import Transcript, Wanted, message, whole
 from nacre.history.transcript import part as transcript_part
-from nacre.messages import Stored
+from nacre.messages import Entry, Stored
 from nacre.records import View
 from nacre.render.conversation import Cover, Cut, notices, parts
 from nacre.render.html import escape
@@ -163,9 +163,13 @@ async def neighbour(request: Request) -> Response:
 async def use(request: Request) -> Response:
     """What a whole session used."""
     app, key = caller.agent(request), key_in(request)
-    entries = await to_thread.run_sync(app.sessions.records, key)
-    queries.require(entries or None, key)
-    found = [entry for entry in entries if entry.kind in {"use", "sum"}]
+
+    def read() -> list[Entry] | None:
+        if not app.sessions.exists(key):
+            return None
+        return [entry for entry in app.sessions.records(key) if entry.kind in {"use", "sum"}]
+
+    found = queries.require(await to_thread.run_sync(read), key)
     drawn = session_usage.drawing(found, limit=app.tokens, base=urls.to("s", key))
     words = session_usage.legend(found, limit=app.tokens)
     back = f'<a href="{escape(urls.to("s", key))}">{escape(key)}</a>'
