@@ -30,6 +30,14 @@ def guests(whole: nacre.Sessions) -> nacre.Sessions:
     return whole.within("api:bob:")
 
 
+def test_a_guest_uses_a_session_of_their_own_by_its_key(whole: nacre.Sessions, guests: nacre.Sessions) -> None:
+    assert guests[OWN].append("user", "b") == 3
+    assert (len(guests[OWN]), len(whole[OWN])) == (2, 2)
+    assert (len(guests[OTHER]), OTHER in guests) == (0, False)
+    with pytest.raises(InvalidKey):
+        guests[OTHER].append("user", "b")
+
+
 def test_a_guest_finds_and_lists_their_own(guests: nacre.Sessions) -> None:
     assert [hit.key for hit in guests.search("pearl")] == [OWN]
     for prefix in ("", "api:", "api:bob:", "api:bob:x"):

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         Version,
     )
     from nacre.opening import open
-    from nacre.sessions import Forgiving, Sessions, SessionStore
+    from nacre.sessions import Forgiving, Session, Sessions, SessionStore
 
 __version__ = "0.1.0"
 
@@ -89,6 +89,7 @@ __all__ = [
     "Receipt",
     "Refused",
     "Report",
+    "Session",
     "SessionBusy",
     "SessionInfo",
     "SessionNotFound",

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cache, partial
 from itertools import count, takewhile
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, get_args, overload, runtime_checkable
 
 import msgspec
 
@@ -187,6 +187,16 @@ class Sessions:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __getitem__(self, key: str) -> Session:
+        """One session by its key, to be used without naming it again; nothing is read or written."""
+        return Session(self, check_key(key))
+
+    def __contains__(self, key: str) -> bool:
+        return self.exists(key)
+
+    # Python would take a class that has `[key]` for a list. `list` has the sessions.
+    __iter__ = None
 
     @property
     def location(self) -> str:
@@ -1103,6 +1113,74 @@ class Sessions:
             self._store.run(other, Transaction(operations=(), creates=False))
             self.save(other)
             self._store.delete(table)
+
+
+class Session:
+    """One session, by its key: `sessions[key]`. Whatever it is asked is asked of `Sessions`; it remembers nothing.
+
+    Its length is the number of its live messages, and iterating over it gives these. It is true even if there are none
+    and if the session does not exist yet, which `exists` tells: a handle is not a list.
+    """
+
+    __slots__ = ("_sessions", "key")
+
+    def __init__(self, sessions: Sessions, key: str) -> None:
+        self._sessions = sessions
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"Session({self.key!r})"
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return self._sessions.snapshot(self.key, last=0).live
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._sessions.get_history(self.key))
+
+    def exists(self) -> bool:
+        """Tell whether it was begun, and is active or archived."""
+        return self._sessions.exists(self.key)
+
+    @overload
+    def append(self, message: AnyMessage) -> int: ...
+
+    @overload
+    def append(self, message: str, content: str) -> int: ...
+
+    def append(self, message: Any, content: str | None = None) -> int:
+        """Append a message, or a role and a text; returns its record number."""
+        if content is None:
+            return self._sessions.add_full_message(self.key, message)
+        return self._sessions.add_message(self.key, message, content)
+
+    def extend(self, messages: Iterable[AnyMessage]) -> int:
+        """Append several messages, all or none; returns the last number stored."""
+        return self._sessions.add_messages(self.key, messages)
+
+    def messages(self, last: int | None = None) -> list[Message]:
+        """The live messages, oldest first; all, or only the last few."""
+        return self._sessions.get_history(self.key, last=last)
+
+    @property
+    def summary(self) -> str:
+        """The summary in force, "" if none."""
+        return self._sessions.get_summary(self.key)
+
+    def set_summary(self, summary: str, *, upto: int | None = None) -> None:
+        """Replace the summary, and drop the messages up to `upto` that it covers."""
+        self._sessions.set_summary(self.key, summary, upto=upto)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Its meta: title, labels, your own fields."""
+        return self._sessions.get_meta(self.key)
+
+    def set_meta(self, **fields: Any) -> None:
+        """Set fields of its meta; None takes a field away."""
+        self._sessions.set_meta(self.key, **fields)
 
 
 class _Within(Sessions):

@@ -1275,6 +1275,39 @@ def records_are_refused_for_wrong_arguments_when_they_are_asked_for(open_store: 
                 sessions.records("k", **one)
 
 
+def a_session_can_be_used_without_naming_its_key_again(open_store: Open) -> None:
+    """The handle asks the store each time, and gives what the store gives."""
+    with open_store() as sessions:
+        session = sessions["k"]
+        _same(
+            (bool(session), session.exists(), len(session), list(session), "k" in sessions), (True, False, 0, [], False)
+        )
+        _same(session.append("user", "a"), 2)
+        _same(session.append(Message(role="assistant", content="b")), 3)
+        _same(session.extend([_user("c"), {"role": "user", "content": "d"}]), 5)
+        session.set_summary("S", upto=2)
+        session.set_meta(title="T")
+        _same([message.content for message in session], ["b", "c", "d"])
+        _same([message.content for message in session.messages(last=2)], ["c", "d"])
+        _same((len(session), session.summary, session.meta, session.exists()), (3, "S", {"title": "T"}, True))
+        _same(("k" in sessions, repr(session), session.key), (True, "Session('k')", "k"))
+        sessions.clear("k")
+        _holds(bool(session) and len(session) == 0)
+
+
+def what_cannot_be_a_key_has_no_session_to_use(open_store: Open) -> None:
+    """It is refused where it is named, and a store is not taken for a list."""
+    with open_store() as sessions:
+        for key in ("", "a\0b", 7, None):
+            with _raises(StoreError):
+                sessions[key]  # type: ignore[index]
+        with _raises(TypeError):
+            iter(sessions)  # type: ignore[call-overload]
+        with _raises(StoreError):
+            sessions["k"].append("a text alone")  # type: ignore[call-overload]
+        _holds(not sessions.exists("k"))
+
+
 def save_changes_nothing_that_can_be_seen(open_store: Open) -> None:
     """After many truncations and compactions, history, summary, meta and transcript are whole."""
     with open_store() as sessions:
