@@ -20,9 +20,15 @@ from nacre.testing.contract import (
     EarlierCheck,
     name,
 )
+from tests import blocking
 
 Places = dict[str, Callable[[Path], nacre.Sessions]]
-PLACES: Places = {"files": nacre.open, "ram": lambda _: nacre.open(":memory:")}
+PLACES: Places = {
+    "files": nacre.open,
+    "ram": lambda _: nacre.open(":memory:"),
+    "files, async": lambda root: blocking.opened(lambda: nacre.open_async(root)),
+    "ram, async": lambda _: blocking.opened(lambda: nacre.open_async(":memory:")),
+}
 EARLIER: dict[str, Callable[[Path], nacre.SessionStore]] = {
     **PLACES,
     "forgiving": lambda root: nacre.Forgiving(nacre.open(root)),
@@ -35,9 +41,10 @@ def test_a_store_keeps_the_contract(check: Check, place: str, root: Path) -> Non
     check(lambda: PLACES[place](root))
 
 
+@pytest.mark.parametrize("place", ["files", "files, async"])
 @pytest.mark.parametrize("check", [*REOPEN_CONTRACT, *SEARCH_CONTRACT, *FILES_CONTRACT], ids=name)
-def test_files_keep_the_contracts_of_reopening_of_searching_and_of_files(check: Check, root: Path) -> None:
-    check(lambda: nacre.open(root))
+def test_files_keep_the_contracts_of_reopening_of_searching_and_of_files(check: Check, place: str, root: Path) -> None:
+    check(lambda: PLACES[place](root))
 
 
 @pytest.mark.parametrize("place", EARLIER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -211,11 +212,69 @@ def test_a_watch_tells_which_sessions_have_changed(tmp_path: Path) -> None:
         assert (watch.name("a:b") in names, watch.name("a:c") in names) == (True, False)
 
 
-def test_sessions_in_memory_cannot_be_watched() -> None:
+def test_a_watch_of_sessions_in_memory_tells_which_have_changed_however_it_happened() -> None:
     with nacre.open(":memory:") as sessions:
         watch = sessions.watch()
+        changes: list[Callable[[], object]] = [
+            lambda: sessions.add_message("a", "user", "x"),
+            lambda: sessions.fork("a", "b"),
+            lambda: sessions.archive("a"),
+            lambda: sessions.unarchive("a"),
+            lambda: sessions.delete("b"),
+        ]
+        told = []
+        for change in changes:
+            change()
+            told.append(watch.changed())
         watch.close()
-        assert watch.fd == -1
+        names = [watch.name(key) for key in "ab"]
+        assert told == [{names[0]}, {names[1]}, {names[0]}, {names[0]}, {names[1]}]
+
+
+def test_a_watch_of_sessions_in_memory_that_nobody_asks_holds_no_write_up() -> None:
+    with nacre.open(":memory:") as sessions:
+        watch = sessions.watch()
+        for _ in range(70_000):
+            sessions.append("k", "x.note", None)
+        assert watch.changed() == {watch.name("k")}
+        watch.close()
+        assert sessions.append("k", "x.note", None) == 70_002
+
+
+def test_where_no_descriptor_is_left_changes_in_memory_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> tuple[int, int]:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe", fail)
+    with nacre.open(":memory:") as sessions:
+        entries = sessions.follow("k")
+        sessions.add_message("k", "user", "a")
+        assert contents(entries, 1) == ["a"]
+        sessions.add_message("k", "user", "b")
+        assert contents(entries, 1) == ["b"]
+        entries.close()
+
+
+def test_a_long_session_is_followed_in_parts(sessions: nacre.Sessions) -> None:
+    sessions.add_messages("k", [{"role": "user", "content": str(number)} for number in range(1_000)])
+    entries = sessions.follow("k")
+    assert contents(entries, 1_000) == [str(number) for number in range(1_000)]
+    sessions.add_message("k", "user", "new")
+    assert contents(entries, 1) == ["new"]
+
+
+def test_a_fork_is_followed_from_the_beginning_of_its_past(sessions: nacre.Sessions) -> None:
+    sessions.add_messages("k", [{"role": "user", "content": str(number)} for number in range(300)])
+    sessions.fork("k", "new")
+    sessions.add_message("new", "user", "mine")
+    assert contents(sessions.follow("new"), 301) == [*map(str, range(300)), "mine"]
+
+
+def test_a_number_that_is_not_reached_yet_is_waited_for(sessions: nacre.Sessions) -> None:
+    sessions.add_message("k", "user", "a")
+    entries = sessions.follow("k", after=3)
+    Thread(target=lambda: [sessions.add_message("k", "user", text) for text in "bc"]).start()
+    assert contents(entries, 1) == ["c"]
 
 
 def test_what_a_store_has_to_write_is_told(tmp_path: Path) -> None:

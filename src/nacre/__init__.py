@@ -15,6 +15,7 @@ from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
+    from nacre.async_sessions import AsyncSessions, open_async
     from nacre.errors import (
         Busy,
         ChannelError,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncSessions",
     "Busy",
     "ChannelError",
     "ConfigError",
@@ -104,9 +106,10 @@ __all__ = [
     "TrashedSession",
     "Version",
     "open",
+    "open_async",
 ]
 
-_HOMES = ("errors", "messages", "records", "sessions", "opening")
+_HOMES = ("errors", "messages", "records", "sessions", "opening", "async_sessions")
 
 
 def __getattr__(name: str) -> Any:

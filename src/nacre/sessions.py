@@ -87,6 +87,7 @@ _NOTES = ("use", "tool")
 _MAX_ID = 256
 _MAX_OWN = 4096
 _FIRST_PART, _MAX_PART = 64, 1024
+_MAX_LATER = 256
 _UID = re.compile(r"[0-9a-f]{32}\Z")
 _NAME = re.compile(r"[a-z]+\Z")
 
@@ -322,10 +323,7 @@ class Sessions:
         record as `append` makes it, a `SetMeta` one as `set_meta` does.
         """
         checked = [_check_operation(one) for one in check_items(operations, "operations")]
-        transaction = _transaction(checked, expect=expect, id=id)
-        key = _key(key)
-        self._check_new(key, transaction)
-        return self._store.submit(self._goal(key), transaction)
+        return self._submit(key, _transaction(checked, expect=expect, id=id))
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         """The session at this moment, read in one go: the live messages, or the last few, summary and meta."""
@@ -891,7 +889,19 @@ class Sessions:
         return self._entries(self._resolve_or_keep(_key(key)), check_int(after, "after"))
 
     def _entries(self, key: str, after: int) -> Generator[Entry, None, None]:
-        yield from (_entry(uid, record) for uid, record in self._store.follow(key, after))
+        with self._store.watch() as watch:
+            for entries, is_last in self._parts(key, after):
+                yield from entries
+                if is_last:
+                    watch.wait()
+
+    def _parts(self, key: str, after: int) -> Iterator[tuple[builtins.list[Entry], bool]]:
+        """The records after a number, some at a time, and whether more can only come; without an end."""
+        uid = ""
+        while True:
+            found = self._store.later(key, after, uid=uid, limit=_MAX_LATER)
+            uid, after = found.uid, found.upto
+            yield [_entry(uid, record) for record in found.records], found.is_last
 
     def watch(self) -> Watch:
         """Watch for changes: its `fd` is readable when `changed` has something to tell; close it in the end."""
@@ -1007,6 +1017,11 @@ class Sessions:
         key = _key(key)
         self._check_new(key, transaction)
         return self._store.run(self._goal(key), transaction)
+
+    def _submit(self, key: str, transaction: Transaction, pending: Pending | None = None) -> Pending:
+        key = _key(key)
+        self._check_new(key, transaction)
+        return self._store.submit(self._goal(key), transaction, pending)
 
     def _check_new(self, key: str, transaction: Transaction) -> None:
         """Raise InvalidKey if a transaction would begin a session under a key that is reserved."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from threading import Condition
-
 import pytest
 
 import nacre
@@ -12,6 +10,7 @@ from nacre.history import session_state
 from nacre.history.session_state import RULES
 from nacre.records import Operation, Record, Records, RecordStamp, Rules, State, Transaction
 from nacre.storage.memory_store import MemoryStore
+from nacre.storage.watch import MemoryWatch
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ def test_what_cannot_be_stored_is_told_through_the_future(store: MemoryStore) ->
 def test_following_a_session_that_is_not_there_waits_for_its_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore(rules=RULES)
     sessions = nacre.Sessions(store)
-    monkeypatch.setattr(Condition, "wait", lambda _: sessions.add_message("k", "user", "a"))
+    monkeypatch.setattr(MemoryWatch, "wait", lambda _: sessions.add_message("k", "user", "a"))
     assert next(sessions.follow("k")).kind == "open"
     assert sessions.exists("k")
 

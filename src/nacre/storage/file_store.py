@@ -27,7 +27,7 @@ from nacre.errors import (
     describe_error,
 )
 from nacre.messages import Finding, Load, QuarantineEntry, Receipt, Report, Settlement, Version, describe_quarantine
-from nacre.records import ImportedRecord, Losses, Record, Rules, Transaction, View
+from nacre.records import ImportedRecord, Losses, Rules, Transaction, View
 from nacre.storage.change_marks import Marks
 from nacre.storage.group_commit import Pending
 from nacre.storage.lines import Lines
@@ -45,7 +45,7 @@ from nacre.storage.paths import (
     unlink_if_there,
 )
 from nacre.storage.plain_names import has_plain_name, path_now
-from nacre.storage.protocol import Generation, Hold, Listed, Status
+from nacre.storage.protocol import Generation, Hold, Later, Listed, Status
 from nacre.storage.quarantine import IN_PLACE, Quarantine, entries, set_aside, settle
 from nacre.storage.session_files import unshare
 from nacre.storage.system import System, is_from_system, opened, wrap_error
@@ -120,8 +120,8 @@ class FileStore:
     def run(self, key: str, transaction: Transaction) -> int:
         return self._writers.of(key).queue.run(transaction)
 
-    def submit(self, key: str, transaction: Transaction) -> Pending:
-        return self._writers.of(key).queue.submit(transaction)
+    def submit(self, key: str, transaction: Transaction, pending: Pending | None = None) -> Pending:
+        return self._writers.of(key).queue.submit(transaction, pending)
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
         active = SessionPaths.of(self._root, key)
@@ -347,30 +347,24 @@ class FileStore:
 
         return Watch(f"{self._root}/sessions")
 
-    def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
-        from nacre.storage.watch import Watch  # noqa: PLC0415 - brings ctypes along, which few need
-
-        place = SessionPaths.of(self._root, key)
-        uid = ""
-
-        def get_later(view: LogView) -> tuple[str, Sequence[Record]]:
-            # The records of the active generation after `after`, or all if it is another than before.
+    def later(self, key: str, after: int, *, uid: str, limit: int) -> Later:
+        def get_later(view: LogView) -> Later:
             start = after if uid in ("", view.header.uid) else 0
-            if uid == view.header.uid and start >= view.header.high:
-                found = list(takewhile(lambda record: record.n > start, view.back(view.n)))[::-1]
+            edge = max(view.header.high, view.base.n if view.base is not None else 0)
+            if start < edge:
+                # Going back would not meet what was moved out or is shared by a fork; it can only be read whole.
+                upto = edge
+                found = [
+                    record for record in takewhile(lambda record: record.n <= edge, view.all()) if record.n > start
+                ]
             else:
-                # Going back would not meet what compaction has moved out by now.
-                found = [record for record in view.all() if record.n > start]
-            return view.header.uid, [record if record.blobs is None else view.whole(record) for record in found]
+                upto = max(start, min(start + limit, view.n))
+                found = list(takewhile(lambda record: record.n > start, view.back(upto)))[::-1]
+            records = [record if record.blobs is None else view.whole(record) for record in found]
+            return Later(view.header.uid, upto, records, upto >= view.n)
 
-        with Watch(place.folder) as watch:
-            while True:
-                _, later = self._read(place, get_later, settled)
-                uid, records = later or (uid, ())
-                for record in records:
-                    after = record.n
-                    yield uid, record
-                watch.wait()
+        _, found = self._read(SessionPaths.of(self._root, key), get_later, settled)
+        return found or Later(uid, after)
 
     def verify(self, key: str | None) -> Report:
         places = self._known_places(key) if key is not None else [*self._all_places(), *self._all_places(archived=True)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from itertools import islice
-from threading import Condition, Lock, RLock, get_ident
+from threading import Condition, Lock, RLock, get_ident, local
 from typing import Any, TypeVar
 
 from nacre.errors import DurabilityUnknown, Refused, StoreError
@@ -62,19 +62,60 @@ class Owner:
         return True
 
 
+class Wakeup:
+    """Wakes those who await in one event loop, all whose transactions are done by then together.
+
+    The loop is called from another thread, which costs more than a commit: so one call serves all logs.
+    """
+
+    __slots__ = ("_is_called", "_woken", "loop")
+
+    def __init__(self, loop: Any) -> None:
+        self.loop = loop
+        self._woken: deque[Any] = deque()
+        self._is_called = False
+
+    def add(self, woken: Any) -> None:
+        self._woken.append(woken)
+
+    def call(self) -> None:
+        """Call the loop, unless it is called already and has not come yet."""
+        if self._is_called:
+            return
+        try:
+            self._is_called = True
+            self.loop.call_soon_threadsafe(self._wake)
+        except BaseException as failure:
+            self._is_called = False
+            # In a loop that was closed nobody is left to be woken.
+            if not isinstance(failure, RuntimeError):
+                raise
+
+    def _wake(self) -> None:
+        # First: who comes from here on calls again.
+        self._is_called = False
+        while self._woken:
+            woken = self._woken.popleft()
+            if not woken.done():
+                woken.set_result(None)
+
+
+# Each thread has one for the loop that runs there.
+_here = local()
+
+
 class Pending(Future[int]):
     """The number that a transaction will have; a future that can be awaited too.
 
     It does without the condition that a future is made with. A signal may strike a thread that has just taken it and
     leave it taken: the thread that resolves the future would wait for it forever, and everyone after it. A thread
-    waits at a lock of its own instead, which also costs less. Those who await it in one event loop are woken together,
-    once per batch: waking them one by one costs more than the commit.
+    waits at a lock of its own instead, which also costs less. Those who await it in one event loop are woken together.
 
     Only `wait` and `as_completed` of `concurrent.futures`, which look at what is inside a future, need the condition;
     it is made for them when they do.
     """
 
-    waiters: Sequence[tuple[Any, Any]] = ()
+    waiters: Sequence[tuple[Wakeup, Any]] = ()
     _sleepers: Sequence[Any] = ()
     _callbacks: Sequence[Callable[[Future[int]], object]] = ()
     _is_done = False
@@ -101,8 +142,11 @@ class Pending(Future[int]):
     def __await__(self) -> Generator[Any, None, int]:
         # Who awaits has asyncio loaded; who does not, need not.
         loop = sys.modules["asyncio"].get_running_loop()
+        wakeup = getattr(_here, "wakeup", None)
+        if wakeup is None or wakeup.loop is not loop:
+            wakeup = _here.wakeup = Wakeup(loop)
         woken = loop.create_future()
-        self.__dict__.setdefault("waiters", []).append((loop, woken))
+        self.__dict__.setdefault("waiters", []).append((wakeup, woken))
         # The thread that resolves it looks for waiters only afterwards, so one of us sees the other.
         if not self._is_done:
             yield from woken
@@ -288,10 +332,10 @@ class Committer:
             raise commit.error
         return commit.number or 0
 
-    def submit(self, transaction: Transaction) -> Pending:
+    def submit(self, transaction: Transaction, pending: Pending | None = None) -> Pending:
         """Store a transaction without waiting for it; raises like `run`, since its result would never come."""
         self.refuse_nested()
-        pending = Pending()
+        pending = pending or Pending()
         try:
             self._waiting.append((PendingCommit(transaction), pending))
             self._call()
@@ -382,18 +426,18 @@ class Committer:
                         except StoreError as failure:
                             error = failure
                     # The log is free by now, so what is called back may write.
-                    _resolve(taken, error)
+                    resolve(taken, error)
                     if not self._waiting:
                         return
             except BaseException as failure:
-                _resolve(taken, error or DurabilityUnknown(f"interrupted while it was written: {failure!r}"))
+                resolve(taken, error or DurabilityUnknown(f"interrupted while it was written: {failure!r}"))
                 self._release()
                 raise
 
 
-def _resolve(taken: Sequence[Waiting], error: StoreError | None) -> None:
+def resolve(taken: Sequence[Waiting], error: StoreError | None) -> None:
     """Give everyone the result of their transaction, unless they have it; `error` to those who have none."""
-    loops: dict[Any, list[Any]] = {}
+    wakeups: dict[Wakeup, None] = {}
     raised: BaseException | None = None
     for commit, waiting in taken:
         try:
@@ -401,20 +445,20 @@ def _resolve(taken: Sequence[Waiting], error: StoreError | None) -> None:
         except BaseException as failure:  # noqa: BLE001 - what a callback raised is no concern of the others
             waiting.resolve(commit, error)
             raised = raised or failure
-        for loop, woken in waiting.waiters:
-            loops.setdefault(loop, []).append(woken)
-    for loop, sleepers in loops.items():
-        # In a loop that was closed nobody is left to be woken.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(_wake, sleepers)
+        for wakeup, woken in waiting.waiters:
+            wakeup.add(woken)
+            wakeups[wakeup] = None
+    for wakeup in wakeups:
+        wakeup.call()
     if raised is not None:
         raise raised
 
 
-def _wake(sleepers: Sequence[Any]) -> None:
-    for woken in sleepers:
-        if not woken.done():
-            woken.set_result(None)
+def refuse(pending: Pending, error: Exception) -> None:
+    """Tell the one who awaits a future that nothing was stored, and why."""
+    commit = PendingCommit(Transaction(()))
+    commit.error = error
+    resolve([(commit, pending)], None)
 
 
 def _begin_in_child() -> None:

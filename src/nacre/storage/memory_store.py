@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib  # noqa: F401 - for names and payloads; loaded here for the reason given in nacre.storage.file_store
 from collections.abc import Callable, Iterator, Sequence
-from threading import Condition, RLock
+from itertools import islice
+from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakSet
 
 from nacre.codec import timestamp
 from nacre.errors import Conflict, SessionNotFound, StoreError
@@ -13,16 +15,16 @@ from nacre.messages import Load, QuarantineEntry, Receipt, Report, Settlement, V
 from nacre.records import Losses, Record, Rules, State, Transaction, View
 from nacre.storage import blobs
 from nacre.storage.format import unseal
-from nacre.storage.group_commit import Nested, Pending
+from nacre.storage.group_commit import Nested, Pending, resolve
 from nacre.storage.paths import new_uid, stem
-from nacre.storage.protocol import Generation, Hold, Listed, Status
+from nacre.storage.protocol import Generation, Hold, Later, Listed, Status
 from nacre.storage.recovery import Header
 from nacre.storage.session_files import Root, start_fork
 from nacre.storage.system import System
 from nacre.storage.transaction import Batch, Ids, PendingCommit, Seen, check_expect
 
 if TYPE_CHECKING:
-    from nacre.storage.watch import Watch
+    from nacre.storage.watch import MemoryWatch, Watch
 
 T = TypeVar("T")
 
@@ -141,7 +143,7 @@ class MemoryStore:
         self._rules = rules
         self._system = System()
         self._lock = RLock()
-        self._written = Condition(self._lock)
+        self._watches: WeakSet[MemoryWatch] = WeakSet()
         self._active: dict[str, _Life] = {}
         self._archived: dict[str, list[_Life]] = {}
         self._closed = False
@@ -170,22 +172,27 @@ class MemoryStore:
                 return number
             finally:
                 self._is_writing = False
-                self._written.notify_all()
+                self._tell(key)
+
+    def _tell(self, key: str) -> None:
+        """Tell those who watch that a session has changed; only with the lock."""
+        for watch in self._watches:
+            watch.tell(key)
 
     def _begin(self, key: str, life: _Life) -> None:
         for earlier in self._archived.get(key, ()):
             earlier.is_newest = False
         self._active[key] = life
 
-    def submit(self, key: str, transaction: Transaction) -> Pending:
-        pending, commit = Pending(), PendingCommit(transaction)
+    def submit(self, key: str, transaction: Transaction, pending: Pending | None = None) -> Pending:
+        pending, commit = pending or Pending(), PendingCommit(transaction)
         try:
             commit.number = self.run(key, transaction)
         except Nested:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets it with the result
             commit.error = error
-        pending.resolve(commit, None)
+        resolve([(commit, pending)], None)
         return pending
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
@@ -194,26 +201,25 @@ class MemoryStore:
             lives = self._lives(key)
             return get(lives[-1]) if lives else None
 
-    def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
+    def later(self, key: str, after: int, *, uid: str, limit: int) -> Later:
         stem(key)
-        uid = ""
-        while True:
-            # Not `with self._written`, which a signal can strike between taking the lock and knowing it.
-            with self._lock:
-                while (life := self._active.get(key)) is None or (life.n <= after and uid in ("", life.header.uid)):
-                    self._written.wait()
-                after = after if uid in ("", life.header.uid) else 0
-                found = [record for record in life.all() if record.n > after]
-                records = [record if record.blobs is None else life.whole(record) for record in found]
-            uid = life.header.uid
-            for record in records:
-                after = record.n
-                yield uid, record
+        with self._lock:
+            life = self._active.get(key)
+            if life is None:
+                return Later(uid, after)
+            start = after if uid in ("", life.uid) else 0
+            upto = max(start, min(start + limit, life.n))
+            found = islice(life.all(), start, upto)
+            records = [record if record.blobs is None else life.whole(record) for record in found]
+            return Later(life.uid, upto, records, upto >= life.n)
 
     def watch(self) -> Watch:
-        from nacre.storage.watch import Watch  # noqa: PLC0415 - brings ctypes along, which few need
+        from nacre.storage.watch import MemoryWatch  # noqa: PLC0415 - brings ctypes along, which few need
 
-        return Watch("")
+        watch = MemoryWatch()
+        with self._lock:
+            self._watches.add(watch)
+        return watch
 
     def hold(self, key: str) -> Hold:
         stem(key)
@@ -258,6 +264,7 @@ class MemoryStore:
             else:
                 life = self._active[key] = archived.pop()
                 life.is_archived = False
+            self._tell(key)
 
     def fork(self, key: str, new_key: str, transaction: Transaction) -> None:
         stem(key)
@@ -271,6 +278,7 @@ class MemoryStore:
             check_expect(transaction.expect, life)
             at = life.n if transaction.reach is None else transaction.reach
             self._begin(new_key, life.fork(new_key, at, self._newest_archived(new_key)))
+            self._tell(new_key)
 
     def delete(self, key: str, *, expect: int | Version | None = None) -> None:
         stem(key)
@@ -278,6 +286,7 @@ class MemoryStore:
             check_expect(expect, next(reversed(self._lives(key)), None))
             self._active.pop(key, None)
             self._archived.pop(key, None)
+            self._tell(key)
 
     def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:  # noqa: ARG002 - RAM has no cold file
         stem(key)

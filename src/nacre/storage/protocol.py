@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from nacre.errors import InvalidArgument, InvalidKey
@@ -37,6 +37,18 @@ class Listed(NamedTuple):
     archived: bool
 
 
+class Later(NamedTuple):
+    """Some records of the active generation of a session, and up to which number they were read.
+
+    Not `is_last` if there are more already.
+    """
+
+    uid: str
+    upto: int
+    records: Sequence[Record] = ()
+    is_last: bool = True
+
+
 class Hold(Protocol):
     """A lock that one process at a time may have, and that says whose it is."""
 
@@ -61,8 +73,8 @@ class Store(Protocol):
     def run(self, key: str, transaction: Transaction) -> int:
         """Store a transaction; returns the last record's number once it is durable."""
 
-    def submit(self, key: str, transaction: Transaction) -> Pending:
-        """Store a transaction without waiting."""
+    def submit(self, key: str, transaction: Transaction, pending: Pending | None = None) -> Pending:
+        """Store a transaction without waiting; what comes of it is told through `pending`, or a new future."""
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
         """Read the active session of a key, else its newest archived one; None if there is none.
@@ -73,8 +85,11 @@ class Store(Protocol):
     def hold(self, key: str) -> Hold:
         """The lock for a turn of a session."""
 
-    def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
-        """The records of a session after number `after`, and then those that are written, without an end."""
+    def later(self, key: str, after: int, *, uid: str, limit: int) -> Later:
+        """The durable records of the active generation after number `after`, or all if it is another than `uid`.
+
+        About `limit` at a time, or more where fewer would cost as much; none if there is no active generation.
+        """
 
     def watch(self) -> Watch:
         """Tells which sessions have changed since it was made."""
@@ -151,8 +166,8 @@ class Prefixed:
     def run(self, key: str, transaction: Transaction) -> int:
         return self._whole.run(self._own(key), transaction)
 
-    def submit(self, key: str, transaction: Transaction) -> Pending:
-        return self._whole.submit(self._own(key), transaction)
+    def submit(self, key: str, transaction: Transaction, pending: Pending | None = None) -> Pending:
+        return self._whole.submit(self._own(key), transaction, pending)
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
         return self._whole.read(key, get) if self._is_own(key) else None
@@ -160,8 +175,8 @@ class Prefixed:
     def hold(self, key: str) -> Hold:
         return self._whole.hold(self._own(key))
 
-    def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
-        return self._whole.follow(self._own(key), after)
+    def later(self, key: str, after: int, *, uid: str, limit: int) -> Later:
+        return self._whole.later(self._own(key), after, uid=uid, limit=limit)
 
     def watch(self) -> Watch:
         return self._whole.watch()

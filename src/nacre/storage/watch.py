@@ -7,6 +7,8 @@ import os
 import select
 import struct
 import time
+from contextlib import suppress
+from threading import RLock
 from types import TracebackType
 from typing import Self
 
@@ -65,6 +67,44 @@ class Watch:
             _, _, _, size = _EVENT.unpack_from(data, at)
             at += _EVENT.size + size
             names.add(os.fsdecode(data[at - size : at].rstrip(b"\0")))
+        return names
+
+
+class MemoryWatch(Watch):
+    """The same for a store in RAM, which tells it what changes; a pipe is readable when it has."""
+
+    def __init__(self) -> None:
+        self._fd = self._bell = -1
+        # Re-entrant, since a signal handler may write too.
+        self._lock = RLock()
+        # What is told and not asked for is kept once for each session.
+        self._names: dict[str, None] = {}
+        with suppress(OSError):
+            self._fd, self._bell = os.pipe()
+            os.set_blocking(self._bell, False)
+
+    def close(self) -> None:
+        with self._lock:
+            super().close()
+            if self._bell >= 0:
+                os.close(self._bell)
+            self._fd = self._bell = -1
+
+    def tell(self, key: str) -> None:
+        """Say that a session has changed."""
+        with self._lock:
+            if self._bell >= 0:
+                self._names[self.name(key)] = None
+                # If the pipe is full, it is readable anyway.
+                with suppress(BlockingIOError):
+                    os.write(self._bell, b"!")
+
+    def changed(self) -> set[str]:
+        # First: what is told from here on is told again.
+        os.read(self._fd, 64 * 1024)
+        names = set[str]()
+        while self._names:
+            names.add(self._names.popitem()[0])
         return names
 
 

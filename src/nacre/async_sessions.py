@@ -1,0 +1,538 @@
+"""nacre.open_async: the same sessions for asyncio; every call is awaited, and none blocks the event loop.
+
+There is no second implementation: what a method does is written in `nacre.sessions`, and here is only where it runs.
+
+    add_message, append, update …         get_history, list, fork, delete …         follow
+       |  on the loop: check, encode         |                                        |
+       '--> one thread, in order:            '--> a few threads                       '--> a few others, whenever
+            find the log, queue it                                                         the watch reports a change
+             '--> the group committer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import os
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from functools import partial, wraps
+from itertools import islice
+from threading import Thread
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from weakref import WeakSet
+
+import msgspec
+
+from nacre.checks import check_int, check_key
+from nacre.errors import StoreError
+from nacre.messages import Entry
+from nacre.opening import open as open_sessions
+from nacre.records import Transaction
+from nacre.sessions import Sessions
+from nacre.storage.group_commit import Pending, refuse
+from nacre.storage.protocol import Hold
+from nacre.storage.watch import Watch
+
+if TYPE_CHECKING:
+    from nacre.storage.file_store import Durability
+
+P = ParamSpec("P")
+T = TypeVar("T")
+# Few: they keep each other, and the loop, from running.
+_MAX_READING = 4
+_MAX_WAITING = 16
+_MAX_PART = 256
+_LONG = 32 * 1024
+_LOOK_AGAIN = 0.2
+
+
+def open_async(target: str | os.PathLike[str] | None = None, *, durability: Durability = "commit") -> AsyncSessions:
+    """Open the sessions at a place for asyncio: `async with nacre.open_async(place) as sessions`.
+
+    The arguments are those of `nacre.open`. The place is opened when the context is entered; when it is left,
+    whatever was submitted is durable.
+    """
+    return AsyncSessions(partial(open_sessions, target, durability=durability))
+
+
+# ---- where a method runs
+
+
+def _read(
+    method: Callable[Concatenate[Sessions, P], T],
+) -> Callable[Concatenate[AsyncSessions, P], Coroutine[Any, Any, T]]:
+    """A method that reads, called in a thread. If it is cancelled, the thread finishes by itself."""
+
+    @wraps(method)
+    async def call(self: AsyncSessions, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._work.read(partial(method, self._sessions, *args, **kwargs))
+
+    return call
+
+
+def _wait(
+    method: Callable[Concatenate[Sessions, P], T],
+) -> Callable[Concatenate[AsyncSessions, P], Coroutine[Any, Any, T]]:
+    """The same for one that may wait for the disk or for other writers; those who read do not wait behind it."""
+
+    @wraps(method)
+    async def call(self: AsyncSessions, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        # By its name: a part of the sessions has some methods of its own.
+        return await self._work.wait(partial(getattr(self._sessions, method.__name__), *args, **kwargs))
+
+    return call
+
+
+def _iterated(
+    method: Callable[Concatenate[Sessions, P], Iterable[T]],
+) -> Callable[Concatenate[AsyncSessions, P], AsyncIterator[T]]:
+    """The method as an async iterator, which takes some items at a time in a thread."""
+
+    @wraps(method)
+    async def iterate(self: AsyncSessions, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+        items = iter(await self._work.read(partial(method, self._sessions, *args, **kwargs)))
+        while part := await self._work.read(lambda: builtins.list(islice(items, _MAX_PART))):
+            for item in part:
+                yield item
+
+    return iterate
+
+
+def _queued(
+    method: Callable[Concatenate[Sessions, P], T],
+) -> Callable[Concatenate[AsyncSessions, P], Coroutine[Any, Any, T]]:
+    """A method that only makes a transaction and stores it: it is queued, and what comes of it is awaited.
+
+    The transaction is made at once, so that what the caller changes afterwards is not stored; one that takes long is
+    made in a thread.
+    """
+    gives_number = method.__annotations__["return"] != "None"
+
+    @wraps(method)
+    async def call(self: AsyncSessions, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        write = _Write(self._work, self._sessions)
+        if _is_long([*args, *kwargs.values()]):
+            await self._work.read(partial(method, write, *args, **kwargs))
+        else:
+            method(write, *args, **kwargs)
+        number = await write.pending
+        return cast("T", number if gives_number else None)
+
+    return call
+
+
+def _at_once(method: Callable[Concatenate[Sessions, P], T]) -> Callable[Concatenate[AsyncSessions, P], T]:
+    """A method that only makes a transaction and does not wait for it."""
+
+    @wraps(method)
+    def call(self: AsyncSessions, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(_Write(self._work, self._sessions), *args, **kwargs)
+
+    return call
+
+
+def _is_long(values: list[object]) -> bool:
+    """Tell whether to encode some values would hold up an event loop; also if they have no end."""
+    size = 0
+    while values and size <= _LONG:
+        value = values.pop()
+        size += len(value) if isinstance(value, str | bytes) else 8
+        if isinstance(value, Mapping):
+            values += value.values()
+        elif isinstance(value, list | tuple):
+            values += value
+        elif isinstance(value, msgspec.Struct):
+            values += (getattr(value, field) for field in value.__struct_fields__)
+    return size > _LONG
+
+
+class _Write(Sessions):
+    """The sessions for one call that writes: it is left to the thread that queues.
+
+    It has no store: a method that would read in the loop's thread fails at once.
+    """
+
+    def __init__(self, work: _Work, sessions: Sessions) -> None:
+        self._work = work
+        self._sessions = sessions
+        self.pending = Pending()
+
+    def _submit(self, key: str, transaction: Transaction, pending: Pending | None = None) -> Pending:  # noqa: ARG002
+        self._work.queue(self._sessions, key, transaction, self.pending)
+        return self.pending
+
+    def _run(self, key: str, transaction: Transaction) -> int:
+        # Nobody looks at it: the caller awaits the future.
+        return cast("int", self._submit(key, transaction))
+
+
+# ---- the threads
+
+
+class _Work:
+    """The threads of an open store, and those who follow its sessions."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self.begin()
+        _all.add(self)
+
+    def begin(self) -> None:
+        """Begin without any thread; also after a fork, in the child, whose parent has them."""
+        # One, so that what is submitted first is written first.
+        self._submitter = ThreadPoolExecutor(1, "nacre-submit")
+        self._readers = ThreadPoolExecutor(_MAX_READING, "nacre-read")
+        self._waiters = ThreadPoolExecutor(_MAX_WAITING, "nacre-wait")
+        self._requests: deque[tuple[Sessions, str, Transaction, Pending]] = deque()
+        self._is_called = False
+        self._watchers: dict[asyncio.AbstractEventLoop, _Watcher] = {}
+        self._closing: Future[None] | None = None
+
+    def queue(self, sessions: Sessions, key: str, transaction: Transaction, pending: Pending) -> None:
+        """Let the thread that queues submit a transaction, after all that were given to it before."""
+        self.check_open()
+        request = (sessions, key, transaction, pending)
+        self._requests.append(request)
+        # One that was called and has not begun will take all that waits.
+        if self._is_called:
+            return
+        self._is_called = True
+        try:
+            self._submitter.submit(self._submit_all)
+        except RuntimeError as error:
+            self._is_called = False
+            with suppress(ValueError):
+                self._requests.remove(request)
+                raise StoreError(f"nothing was stored: {error}") from error
+
+    def _submit_all(self) -> None:
+        self._is_called = False
+        while self._requests:
+            sessions, key, transaction, pending = self._requests.popleft()
+            try:
+                sessions._submit(key, transaction, pending)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets it
+                refuse(pending, error)
+
+    async def read(self, work: Callable[[], T]) -> T:
+        """Read something in a thread."""
+        return await self._run(self._readers, work)
+
+    async def wait(self, work: Callable[[], T]) -> T:
+        """Do something that may wait for the disk."""
+        return await self._run(self._waiters, work)
+
+    async def _run(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        self.check_open()
+        try:
+            done = threads.submit(copy_context().run, work)
+        except RuntimeError as error:
+            raise StoreError(f"nothing was done: {error}") from error
+        return await asyncio.wrap_future(done)
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise StoreError("the store is closed")
+
+    @contextmanager
+    def bell(self, sessions: Sessions, key: str) -> Iterator[asyncio.Event]:
+        """An event that is set when a session changes from now on."""
+        loop = asyncio.get_running_loop()
+        watcher = self._watchers.get(loop)
+        if watcher is None:
+            # In the loop's thread: it reads nothing, and the folder's name is known to the system.
+            watcher = self._watchers[loop] = _Watcher(loop, sessions.watch())
+        bell, name = asyncio.Event(), watcher.watch.name(key)
+        bells = watcher.bells.setdefault(name, set())
+        bells.add(bell)
+        try:
+            yield bell
+        finally:
+            bells.discard(bell)
+            if not bells:
+                watcher.bells.pop(name, None)
+            if not watcher.bells and self._watchers.pop(loop, None) is not None:
+                watcher.stop()
+                self._close_watch(watcher.watch)
+
+    def _close_watch(self, watch: Watch) -> None:
+        # The system may take a while for it.
+        try:
+            self._waiters.submit(watch.close)
+        except RuntimeError:
+            watch.close()
+
+    async def close(self, sessions: Sessions) -> None:
+        """Finish everything in a thread of its own, which does not stop if the caller no longer waits."""
+        self.is_closed = True
+        for loop, watcher in builtins.list(self._watchers.items()):
+            # In a loop that was closed nobody is left.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(watcher.ring, {""})
+        if self._closing is None or self._closing.done():
+            closing = self._closing = Future()
+            closing.set_running_or_notify_cancel()
+            Thread(target=self._finish, args=(sessions, closing), name="nacre-close").start()
+        await asyncio.wrap_future(self._closing)
+
+    def _finish(self, sessions: Sessions, closing: Future[None]) -> None:
+        try:
+            # 1. What was queued is submitted, what was called is done.
+            for threads in (self._submitter, self._waiters, self._readers):
+                threads.shutdown()
+            # 2. What was submitted is written and flushed.
+            sessions.close()
+            for watcher in self._watchers.values():
+                if watcher.loop.is_closed():
+                    watcher.watch.close()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the caller gets it
+            closing.set_exception(error)
+        else:
+            closing.set_result(None)
+
+    def begin_in_child(self) -> None:
+        """Forget the parent's threads and loops; its descriptors would take away what is reported to it."""
+        for watcher in self._watchers.values():
+            watcher.watch.close()
+        self.begin()
+
+
+class _Watcher:
+    """Wakes those who follow sessions in one event loop, all with one descriptor."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, watch: Watch) -> None:
+        self.loop = loop
+        self.watch = watch
+        self.bells: dict[str, set[asyncio.Event]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        if watch.fd >= 0:
+            os.set_blocking(watch.fd, False)
+            loop.add_reader(watch.fd, self._look)
+        else:
+            self._look_again()
+
+    def _look(self) -> None:
+        with suppress(BlockingIOError):
+            self.ring(self.watch.changed())
+
+    def _look_again(self) -> None:
+        """Where changes are not reported, everybody looks for them every now and then."""
+        self.ring({""})
+        self._timer = self.loop.call_later(_LOOK_AGAIN, self._look_again)
+
+    def ring(self, names: set[str]) -> None:
+        # An empty name: too much has changed to be reported, and it may be anything.
+        for name in builtins.list(self.bells) if "" in names else names & self.bells.keys():
+            for bell in self.bells[name]:
+                bell.set()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        else:
+            self.loop.remove_reader(self.watch.fd)
+
+
+# ---- the interface
+
+
+class AsyncHold:
+    """A lock that one process at a time may have, as `Sessions.hold` gives it; its methods are awaited."""
+
+    def __init__(self, work: _Work, hold: Hold) -> None:
+        self._work = work
+        self._hold = hold
+
+    async def take(self) -> None:
+        """Take it; raises SessionBusy, with who has it, if that is another process."""
+        await self._work.wait(self._hold.take)
+
+    async def close(self) -> None:
+        """Let others take it."""
+        await self._work.wait(self._hold.close)
+
+
+class AsyncSessions:
+    """Durable sessions for asyncio: the methods of `Sessions`, awaited. No call blocks the event loop.
+
+    A write that is cancelled while it is awaited is stored or not. To know which, retry it under the same `id`, or use
+    `submit`: its future tells, whoever was cancelled. A read that is cancelled stops waiting.
+    It may be used from several event loops, also at once.
+    """
+
+    def __init__(self, open: Callable[[], Sessions]) -> None:
+        self._open = open
+        self._work = _Work()
+        self._sessions = cast("Sessions", _NotOpen())
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._sessions = await self._work.wait(self._open)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Wait until what was submitted is stored, flush, and release everything; twice is harmless.
+
+        If it is cancelled, all that is done without the caller.
+        """
+        await self._work.close(self._sessions)
+
+    @property
+    def location(self) -> str:
+        """Where the store is."""
+        return self._sessions.location
+
+    def within(self, prefix: str) -> AsyncSessions:
+        """The sessions whose keys begin with a prefix; any other key has no session there, and cannot begin one.
+
+        Other names of sessions are unknown there, since they could lead outside.
+        """
+        return _Part(self._work, self._sessions.within(prefix))
+
+    def with_internal_keys(self) -> AsyncSessions:
+        """The same sessions for nacre's own parts, which may begin sessions whose key starts with `nacre:`."""
+        return _Part(self._work, self._sessions.with_internal_keys())
+
+    # ---- writes that are queued
+
+    add_message = _queued(Sessions.add_message)
+    add_full_message = _queued(Sessions.add_full_message)
+    add_messages = _queued(Sessions.add_messages)
+    append = _queued(Sessions.append)
+    clear = _queued(Sessions.clear)
+    set_history = _queued(Sessions.set_history)
+    set_meta = _queued(Sessions.set_meta)
+    submit = _at_once(Sessions.submit)
+    truncate_history = _queued(Sessions.truncate_history)
+    update = _queued(Sessions.update)
+
+    # ---- writes that read too, and upkeep
+
+    add_alias = _wait(Sessions.add_alias)
+    archive = _wait(Sessions.archive)
+    delete = _wait(Sessions.delete)
+    discard = _wait(Sessions.discard)
+    erase_from_trash = _wait(Sessions.erase_from_trash)
+    forget_aliases = _wait(Sessions.forget_aliases)
+    fork = _wait(Sessions.fork)
+    journal = _wait(Sessions.journal)
+    make_vectors = _wait(Sessions.make_vectors)
+    move_to_trash = _wait(Sessions.move_to_trash)
+    pop = _wait(Sessions.pop)
+    remove_leftovers = _wait(Sessions.remove_leftovers)
+    repair = _wait(Sessions.repair)
+    restore = _wait(Sessions.restore)
+    restore_from_trash = _wait(Sessions.restore_from_trash)
+    rewind = _wait(Sessions.rewind)
+    save = _wait(Sessions.save)
+    set_labels = _wait(Sessions.set_labels)
+    set_summary = _wait(Sessions.set_summary)
+    unarchive = _wait(Sessions.unarchive)
+    watch = _wait(Sessions.watch)
+
+    # ---- reads
+
+    aliases = _read(Sessions.aliases)
+    disk_usage = _read(Sessions.disk_usage)
+    exists = _read(Sessions.exists)
+    free_key = _read(Sessions.free_key)
+    generation = _read(Sessions.generation)
+    get_history = _read(Sessions.get_history)
+    get_meta = _read(Sessions.get_meta)
+    get_summary = _read(Sessions.get_summary)
+    has_other_logs = _read(Sessions.has_other_logs)
+    key_of_file = _read(Sessions.key_of_file)
+    list_trash = _read(Sessions.list_trash)
+    load = _read(Sessions.load)
+    log_size = _read(Sessions.log_size)
+    page = _read(Sessions.page)
+    quarantine = _read(Sessions.quarantine)
+    read = _read(Sessions.read)
+    read_generations = _read(Sessions.read_generations)
+    resolve = _read(Sessions.resolve)
+    search = _read(Sessions.search)
+    snapshot = _read(Sessions.snapshot)
+    status = _read(Sessions.status)
+    transcript = _read(Sessions.transcript)
+    verify = _read(Sessions.verify)
+
+    # ---- iterators
+
+    list = _iterated(Sessions.list)
+    records = _iterated(Sessions.records)
+
+    def follow(self, key: str, after: int = 0) -> AsyncGenerator[Entry, None]:
+        """Every record after number `after`, and then new ones from any process; ends when it is cancelled.
+
+        A record is given only when its writer knows that it is durable. If the session is archived
+        and begun again, its new generation follows.
+        """
+        # Not a generator itself: wrong arguments are refused here, not when the first record is asked for.
+        return self._follow(check_key(key), check_int(after, "after"))
+
+    async def _follow(self, key: str, after: int) -> AsyncGenerator[Entry, None]:
+        sessions = self._sessions
+        key = await self._work.read(partial(sessions._resolve_or_keep, key))
+        with self._work.bell(sessions, key) as bell:
+            parts = sessions._parts(key, after)
+            while True:
+                entries, is_last = await self._work.wait(partial(next, parts))
+                for entry in entries:
+                    yield entry
+                if is_last:
+                    await bell.wait()
+                    # Before it is read: what changes from here on rings again.
+                    bell.clear()
+
+    async def hold(self, key: str) -> AsyncHold:
+        """An advisory lock for a turn of a session; it does not block writes. All names of a session share it."""
+        return AsyncHold(self._work, await self._work.read(partial(self._sessions.hold, key)))
+
+
+class _Part(AsyncSessions):
+    """Some of the sessions of a store, which its owner closes."""
+
+    def __init__(self, work: _Work, sessions: Sessions) -> None:
+        self._work = work
+        self._sessions = sessions
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def close(self) -> None:
+        """Do nothing: the owner of all of them closes the store."""
+
+
+class _NotOpen:
+    """Stands for the sessions before they are opened."""
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise StoreError("the sessions are not open: use `async with nacre.open_async(place) as sessions`")
+
+
+_all: WeakSet[_Work] = WeakSet()
+
+
+def _begin_in_child() -> None:
+    """After a fork, in the child."""
+    for work in builtins.list(_all):
+        work.begin_in_child()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
