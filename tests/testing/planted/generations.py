@@ -65,52 +65,52 @@ class AWriteBringsTheArchivedSessionBack(MemoryStore):
 
 @planted(contract.archiving_again_never_overwrites)
 class ArchivingAgainOverwrites(MemoryStore):
-    def move(self, key: str, *, archive: bool) -> None:
+    def move(self, key: str, *, archive: bool, **rest: Any) -> None:
         if archive:
             self._archived.pop(key, None)
-        super().move(key, archive=archive)
+        super().move(key, archive=archive, **rest)
 
 
 @planted(contract.an_unarchived_session_goes_on)
 class TheOldestGenerationIsUnarchived(MemoryStore):
-    def move(self, key: str, *, archive: bool) -> None:
+    def move(self, key: str, *, archive: bool, **rest: Any) -> None:
         if not archive:
             self._archived[key].reverse()
-        super().move(key, archive=archive)
+        super().move(key, archive=archive, **rest)
 
 
 @planted(contract.unarchiving_next_to_an_active_session_is_a_conflict)
 class UnarchivingArchivesWhatIsActive(MemoryStore):
-    def move(self, key: str, *, archive: bool) -> None:
+    def move(self, key: str, *, archive: bool, **rest: Any) -> None:
         if not archive and (active := self._active.pop(key, None)) is not None:
             self._archived[key].insert(0, active)
-        super().move(key, archive=archive)
+        super().move(key, archive=archive, **rest)
 
 
 @planted(contract.delete_erases_every_generation, contract.delete_erases_an_archived_session)
 class DeletingLeavesTheArchive(MemoryStore):
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, **rest: Any) -> None:
         self._active.pop(key, None)
 
 
 @planted(contract.delete_erases_an_archived_session)
 class OnlyAnActiveSessionIsDeleted(Sessions):
-    def delete(self, key: str) -> Any:
+    def delete(self, key: str, **rest: Any) -> Any:
         if self.status(key) == "active":
-            super().delete(key)
+            super().delete(key, **rest)
 
 
 @planted(contract.deleting_an_unknown_key_is_no_error)
 class DeletingNothingIsAnError(Sessions):
-    def delete(self, key: str) -> Any:
+    def delete(self, key: str, **rest: Any) -> Any:
         if not self.exists(key):
             raise SessionNotFound(f"there is no session {key!r}")
-        super().delete(key)
+        super().delete(key, **rest)
 
 
 @planted(contract.a_deleted_key_begins_again)
 class ADeletedSessionIsOnlyEmptied(Sessions):
-    def delete(self, key: str) -> Any:
+    def delete(self, key: str, **rest: Any) -> Any:
         self.clear(key)
 
 
@@ -118,9 +118,9 @@ class ADeletedSessionIsOnlyEmptied(Sessions):
 class IdsOutliveDeletion(MemoryStore):
     _deleted: Any = None
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, **rest: Any) -> None:
         self._deleted = self._active.get(key)
-        super().delete(key)
+        super().delete(key, **rest)
 
     def _newest_archived(self, key: str) -> Any:
         return super()._newest_archived(key) or self._deleted
@@ -244,8 +244,8 @@ class APartIsTheWhole(Sessions):
 class APartCanArchiveAnything(Sessions):
     def within(self, prefix: str) -> Sessions:
         class Leaky(Prefixed):
-            def move(self, key: str, *, archive: bool) -> None:
-                self._whole.move(key, archive=archive)
+            def move(self, key: str, *, archive: bool, **rest: Any) -> None:
+                self._whole.move(key, archive=archive, **rest)
 
         return Sessions(Leaky(self._store, prefix))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -247,9 +247,9 @@ class ASnapshotCountsWhatItShows(Sessions):
 
 @planted(contract.a_large_payload_comes_back_whole)
 class AFollowerGetsNoLargePayload(MemoryStore):
-    def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
-        for uid, record in super().follow(key, after):
-            yield uid, self._active[key].find(record.n) or record
+    def later(self, key: str, after: int, **rest: Any) -> Any:
+        found = super().later(key, after, **rest)
+        return found._replace(records=[self._active[key].find(record.n) or record for record in found.records])
 
 
 @planted(contract.earlier_summarise_flow)

@@ -17,8 +17,8 @@ from tests.testing.planted.table import planted
 
 @planted(contract.meta_fields_are_merged_and_removed)
 class MetaIsReplaced(Sessions):
-    def set_meta(self, key: str, **fields: Any) -> Any:
-        return super().set_meta(key, **{**dict.fromkeys(self.get_meta(key)), **fields})
+    def set_meta(self, key: str, given: Any = None, /, **fields: Any) -> Any:
+        return super().set_meta(key, given, **{**dict.fromkeys(self.get_meta(key)), **fields})
 
 
 @planted(contract.meta_fields_are_merged_and_removed)
@@ -173,6 +173,6 @@ class AnArchivedSessionHasNoStatus(MemoryStore):
 
 @planted(contract.archiving_an_unknown_key_is_not_found)
 class ArchivingNothingIsNoError(Sessions):
-    def archive(self, key: str) -> Any:
+    def archive(self, key: str, **rest: Any) -> Any:
         with suppress(SessionNotFound):
-            super().archive(key)
+            super().archive(key, **rest)

@@ -37,9 +37,9 @@ class AnUnknownKeyIsAnError(Sessions):
 
 @planted(contract.the_first_write_creates_the_session)
 class MetaBeginsNoSession(Sessions):
-    def set_meta(self, key: str, **fields: Any) -> None:
+    def set_meta(self, key: str, given: Any = None, /, **fields: Any) -> None:
         if self.exists(key):
-            super().set_meta(key, **fields)
+            super().set_meta(key, given, **fields)
 
 
 @planted(contract.a_message_comes_back_as_it_was_written)

@@ -52,8 +52,8 @@ class OtherNamesOutliveTheirSession(Sessions):
 
 @planted(contract.other_names_go_with_their_session)
 class ASessionIsDeletedByItsOtherName(Sessions):
-    def delete(self, key: str) -> Any:
-        super().delete(self.resolve(key))
+    def delete(self, key: str, **rest: Any) -> Any:
+        super().delete(self.resolve(key), **rest)
 
 
 @planted(contract.other_names_are_known_across_openings, files=True)

@@ -22,7 +22,7 @@ class MetaIsKeptInMemory(Sessions):
         super().__init__(*store, **options)
         self._meta: dict[str, Any] = {}
 
-    def set_meta(self, key: str, **fields: Any) -> None:
+    def set_meta(self, key: str, given: Any = None, /, **fields: Any) -> None:
         self._meta.setdefault(key, {}).update(fields)
 
     def get_meta(self, key: str) -> Any:

@@ -56,20 +56,20 @@ class AGroupIsStoredOneByOne(Sessions):
 
 @planted(contract.submit_is_add_messages_without_waiting)
 class SubmitForgetsTheId(Sessions):
-    def submit(self, key: str, entries: Iterable[Any], **rest: Any) -> Any:
-        return super().submit(key, entries, **{**rest, "id": None})
+    def submit(self, key: str, operations: Iterable[Any], **rest: Any) -> Any:
+        return super().submit(key, operations, **{**rest, "id": None})
 
 
 @planted(contract.submit_is_add_messages_without_waiting)
 class SubmitExpectsNothing(Sessions):
-    def submit(self, key: str, entries: Iterable[Any], **rest: Any) -> Any:
-        return super().submit(key, entries, **{**rest, "expect": None})
+    def submit(self, key: str, operations: Iterable[Any], **rest: Any) -> Any:
+        return super().submit(key, operations, **{**rest, "expect": None})
 
 
 @planted(contract.a_transaction_may_hold_notes_and_meta)
 class SubmitTakesOnlyMessages(Sessions):
-    def submit(self, key: str, entries: Iterable[Any], **rest: Any) -> Any:
-        return super().submit(key, [one for one in entries if not isinstance(one, AppendRecord | SetMeta)], **rest)
+    def submit(self, key: str, operations: Iterable[Any], **rest: Any) -> Any:
+        return super().submit(key, [one for one in operations if not isinstance(one, AppendRecord | SetMeta)], **rest)
 
 
 @planted(contract.expect_zero_means_a_new_session)
@@ -88,7 +88,7 @@ class ExpectIsIgnored(MemoryStore):
 class OnlyAnEarlierNumberIsStale(MemoryStore):
     def run(self, key: str, transaction: Transaction) -> int:
         now = self.read(key, lambda view: view.state.h) or 0
-        is_later = transaction.expect is not None and transaction.expect > now
+        is_later = isinstance(transaction.expect, int) and transaction.expect > now
         return super().run(key, replace(transaction, expect=None) if is_later else transaction)
 
 
