@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         InvalidArgument,
         InvalidKey,
         InvalidMessage,
+        LeaseLost,
         LogDamaged,
         NacreError,
         ProviderError,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     )
     from nacre.opening import open
     from nacre.sessions import Forgiving, Session, Sessions, SessionStore
+    from nacre.storage.protocol import Lease
 
 __version__ = "0.1.0"
 
@@ -80,6 +82,8 @@ __all__ = [
     "InvalidArgument",
     "InvalidKey",
     "InvalidMessage",
+    "Lease",
+    "LeaseLost",
     "Leftover",
     "LogDamaged",
     "Message",

@@ -8,6 +8,7 @@ NacreError
 │   ├── SessionNotFound     there is no session under that key
 │   ├── SessionBusy         another process holds it
 │   ├── Conflict            the session is not as the caller assumed; read it again
+│   │   └── LeaseLost       another took the turn over; end yours
 │   ├── FormatTooNew        written by a later version of nacre
 │   └── InvalidArgument     a call's argument has the wrong type or value; nothing was done
 │       ├── InvalidKey      this text cannot name a session
@@ -67,6 +68,10 @@ class SessionBusy(StoreError):
 
 class Conflict(StoreError):
     """The session is not in the state that the caller assumed; nothing was stored."""
+
+
+class LeaseLost(Conflict):
+    """The turn of the session was taken over by another holder; nothing was stored, and nothing more will be."""
 
 
 class FormatTooNew(StoreError):
@@ -149,6 +154,7 @@ _ABOUT_THE_MACHINE = (
     ConfigError,
     DurabilityUnknown,
     FormatTooNew,
+    LeaseLost,
     LogDamaged,
     ModelNotAllowed,
     NoModel,

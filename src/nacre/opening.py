@@ -51,12 +51,14 @@ def holder_of(root: str, key: str) -> int:
 
     0 if there is none, or it cannot be known; -1 if it is unknown which.
     """
-    from nacre.storage.locks import TurnLock  # noqa: PLC0415 - for those who look for a daemon
+    from nacre.storage.locks import TurnLease  # noqa: PLC0415 - for those who look for a daemon
     from nacre.storage.paths import SessionPaths  # noqa: PLC0415 - the same
     from nacre.storage.system import System  # noqa: PLC0415 - the same
+    from nacre.storage.view import fence_of  # noqa: PLC0415 - the same
 
+    system, place = System(), SessionPaths.of(root, key)
     try:
-        return TurnLock(System(), SessionPaths.of(root, key)).holder()
+        return TurnLease(system, place, fence=lambda: fence_of(system, place)).holder()
     except OSError:
         return 0
 

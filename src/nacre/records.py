@@ -23,7 +23,7 @@ class State(Struct, frozen=True, array_like=True):
 
     `hd` is the last live message, `i` its ordinal on its branch, `live` how many ordinals back are
     live, `sp` the summary in force, `mp` the newest meta, `h` the last history-changing record, `br`
-    the last record that went back to another branch.
+    the last record that went back to another branch, `fence` the last one by which the turn was taken over.
     """
 
     hd: int = 0
@@ -33,6 +33,7 @@ class State(Struct, frozen=True, array_like=True):
     mp: int = 0
     h: int = 0
     br: int = 0
+    fence: int = 0
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,11 +68,13 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kept: int | None = None
     moved: int | None = None
     holes: int | None = None
+    who: str | None = None
     base: dict[str, Any] | None = None
     src: dict[str, Any] | None = None
     restored_from: tuple[str, int, str] | None = None
     st: State
     br: int | None = None
+    fence: int | None = None
 
     @property
     def batch(self) -> int:
@@ -92,6 +95,7 @@ class Envelope(Struct, frozen=True, kw_only=True):
     id: str | None = None
     st: State
     br: int | None = None
+    fence: int | None = None
 
 
 class Losses(Struct, frozen=True):
@@ -264,6 +268,12 @@ class AppendRecord(Struct, frozen=True):
     data: Any
 
 
+class TakeOver(Struct, frozen=True):
+    """Say that the turn has another holder, so that what the one before it still appends is refused."""
+
+    who: str
+
+
 class Delete(Struct, frozen=True):
     """Close the session for good; what follows is erasing."""
 
@@ -281,7 +291,7 @@ class Restore(Struct, frozen=True):
 CallerOperation = AppendMessage | Summarise | Truncate | Rewind | Pop | SetMeta | AppendRecord
 """What a caller may store, under an id too."""
 
-Operation = CallerOperation | Delete | Restore
+Operation = CallerOperation | TakeOver | Delete | Restore
 
 
 class ImportedRecord(Struct, frozen=True):
@@ -321,7 +331,7 @@ class Transaction(Struct, frozen=True):
 
     With a number as `expect` the history must not have changed since that record, with a Version nothing at all.
     `print` tells its content from another's under the same `id`. A transaction that goes back to record
-    `reach` says by `needs` which records must be in the log for that.
+    `reach` says by `needs` which records must be in the log for that. One of a turn has the `fence` of its lease.
     """
 
     operations: Sequence[Operation]
@@ -331,3 +341,4 @@ class Transaction(Struct, frozen=True):
     creates: bool = True
     reach: int | None = None
     needs: Callable[[Records], set[int]] | None = None
+    fence: int | None = None

@@ -66,7 +66,7 @@ from nacre.records import (
     Truncate,
     View,
 )
-from nacre.storage.protocol import Backend, Prefixed, Status
+from nacre.storage.protocol import Backend, Lease, Prefixed, Status
 from nacre.storage.system import wrap_error
 from nacre.storage.transaction import check_expect, content_of, fingerprint
 
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from nacre.storage.file_store import FileStore
     from nacre.storage.group_commit import Pending
     from nacre.storage.maintenance import Journal
-    from nacre.storage.protocol import Generation, Hold
+    from nacre.storage.protocol import Generation
     from nacre.storage.trash_folder import Trash
     from nacre.storage.watch import Watch
 
@@ -303,10 +303,11 @@ class Sessions:
         *,
         expect: int | Version | None = None,
         id: str | None = None,
+        lease: Lease | None = None,
     ) -> int:
         """Append several messages, all or none; returns the last number stored."""
         operations = [_check_entry(message) for message in check_items(messages, "messages")]
-        return self._run(key, _transaction(operations, expect=expect, id=id))
+        return self._run(key, _transaction(operations, expect=expect, id=id, fence=self._fence(key, lease)))
 
     def submit(
         self,
@@ -315,6 +316,7 @@ class Sessions:
         *,
         expect: int | Version | None = None,
         id: str | None = None,
+        lease: Lease | None = None,
     ) -> Pending:
         """Apply operations as one step like `update`, without waiting; it may begin a session.
 
@@ -323,7 +325,7 @@ class Sessions:
         record as `append` makes it, a `SetMeta` one as `set_meta` does.
         """
         checked = [_check_operation(one) for one in check_items(operations, "operations")]
-        return self._submit(key, _transaction(checked, expect=expect, id=id))
+        return self._submit(key, _transaction(checked, expect=expect, id=id, fence=self._fence(key, lease)))
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         """The session at this moment, read in one go: the live messages, or the last few, summary and meta."""
@@ -376,17 +378,23 @@ class Sessions:
         *,
         expect: int | Version | None = None,
         id: str | None = None,
+        lease: Lease | None = None,
     ) -> int:
         """Apply operations to the active session as one step; returns the last number, 0 if nothing is changed.
 
         Unlike `submit` it never begins a session. Raises Conflict if one of them does not fit the session.
         """
         checked = [_check_operation(one) for one in check_items(operations, "operations")]
-        return self._run(key, _transaction(checked, expect=expect, id=id, creates=False))
+        fence = self._fence(key, lease)
+        return self._run(key, _transaction(checked, expect=expect, id=id, creates=False, fence=fence))
 
-    def hold(self, key: str) -> Hold:
-        """An advisory lock for a turn of a session; it does not block writes. All names of a session share it."""
-        return self._store.hold(self._resolve_or_keep(_key(key)))
+    def hold(self, key: str) -> Lease:
+        """The lease of a session's turn, to be taken; it does not block writes. All names of a session share it.
+
+        A write with `lease` is refused with LeaseLost once another holder has taken the turn over.
+        """
+        key = _key(key)
+        return self._store.hold(key if key in self._own else self._resolve_or_keep(key))
 
     def transcript(self, key: str) -> builtins.list[Stored]:
         """Every message ever, truncated, replaced and moved-out ones too, of all generations."""
@@ -943,11 +951,19 @@ class Sessions:
         """
         return self._store.discard(check_key(key), check_optional_int(n, "n", least=1))
 
-    def append(
-        self, key: str, kind: str, data: Any, *, expect: int | Version | None = None, id: str | None = None
+    def append(  # noqa: PLR0913 - what is stored, and the conditions of a write
+        self,
+        key: str,
+        kind: str,
+        data: Any,
+        *,
+        expect: int | Version | None = None,
+        id: str | None = None,
+        lease: Lease | None = None,
     ) -> int:
         """Append a record that history does not read: `use`, `tool`, or `x.<name>` of an integration."""
-        return self._run(key, _transaction((_check_entry(AppendRecord(kind, data)),), expect=expect, id=id))
+        operation, fence = _check_entry(AppendRecord(kind, data)), self._fence(key, lease)
+        return self._run(key, _transaction((operation,), expect=expect, id=id, fence=fence))
 
     def records(
         self, key: str, kind: str | None = None, *, after: int = 0, before: int | None = None, last: int | None = None
@@ -1022,6 +1038,17 @@ class Sessions:
         key = _key(key)
         self._check_new(key, transaction)
         return self._store.submit(self._goal(key), transaction, pending)
+
+    def _fence(self, key: str, lease: Lease | None) -> int | None:
+        """The fencing number of a lease; raises InvalidArgument if it is not taken, or of another session."""
+        if lease is None:
+            return None
+        number = getattr(lease, "number", None)
+        if type(number) is not int:
+            raise InvalidArgument(f"lease must be a lease that is taken, not {show(lease)}")
+        if (goal := self._goal(_key(key))) != lease.key:
+            raise InvalidArgument(f"lease must be of session {goal!r}, not of {show(lease.key)}")
+        return number
 
     def _check_new(self, key: str, transaction: Transaction) -> None:
         """Raise InvalidKey if a transaction would begin a session under a key that is reserved."""
@@ -1342,7 +1369,12 @@ def _wanted(  # noqa: PLR0913 - the arguments of a list
 
 
 def _transaction(
-    operations: Sequence[CallerOperation], *, expect: int | Version | None, id: str | None, creates: bool = True
+    operations: Sequence[CallerOperation],
+    *,
+    expect: int | Version | None,
+    id: str | None,
+    creates: bool = True,
+    fence: int | None = None,
 ) -> Transaction:
     """Operations, which were checked, with the conditions for them, which are checked here."""
     expect, name, content = _check_expect(expect), None, ""
@@ -1354,7 +1386,7 @@ def _transaction(
         content = fingerprint(map(content_of, operations))
     to = next((one.to for one in operations if isinstance(one, Rewind) and one.to), None)
     needs = None if to is None else lambda view: session_state.records_needed(view, to)
-    return Transaction(operations, expect, name, content, creates and bool(operations), to, needs)
+    return Transaction(operations, expect, name, content, creates and bool(operations), to, needs, fence)
 
 
 def _check_expect(expect: int | Version | None) -> int | Version | None:
@@ -1440,4 +1472,4 @@ def _data(record: Record) -> Any:
     return {name: value for name, value in fields.items() if name not in _ENVELOPE}
 
 
-_ENVELOPE = frozenset(("v", "n", "b", "tx", "r", "t", "ts", "id", "p", "restored_from", "st", "br"))
+_ENVELOPE = frozenset(("v", "n", "b", "tx", "r", "t", "ts", "id", "p", "restored_from", "st", "br", "fence"))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import anyio
 
 import nacre
-from nacre.agent.actor import Agent, KernelSessions, TurnLock, UserMessage
+from nacre.agent.actor import Agent, KernelSessions, UserMessage
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Entry, Tool
 from nacre.messages import Snapshot, ToolCall
@@ -25,8 +25,15 @@ class Few:
     def __init__(self, sessions: Sessions) -> None:
         self.__sessions = sessions
 
-    def submit(self, key: str, entries: Sequence[Entry | SetMeta], *, id: str | None = None) -> Awaitable[int]:
-        return self.__sessions.submit(key, entries, id=id)
+    def submit(
+        self,
+        key: str,
+        operations: Sequence[Entry | SetMeta],
+        *,
+        id: str | None = None,
+        lease: nacre.Lease | None = None,
+    ) -> Awaitable[int]:
+        return self.__sessions.submit(key, operations, id=id, lease=lease)
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         return self.__sessions.snapshot(key, last=last)
@@ -34,7 +41,7 @@ class Few:
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
         return self.__sessions.read(key, get)
 
-    def hold(self, key: str) -> TurnLock:
+    def hold(self, key: str) -> nacre.Lease:
         return self.__sessions.hold(key)
 
 

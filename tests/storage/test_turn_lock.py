@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 import nacre
-from nacre.storage.locks import TurnLock
-from nacre.storage.paths import SessionPaths
-from nacre.storage.system import System
+from nacre.opening import holder_of
 
 HOLDER = "import sys, nacre; nacre.open(sys.argv[1]).hold('k').take(); print(1, flush=True); input()"
 
@@ -25,7 +23,7 @@ def test_a_turn_in_another_process_is_told_with_which(root: Path) -> None:
         hold = sessions.hold("k")
         with pytest.raises(nacre.SessionBusy, match=rf"in use by another process \({other.pid}\)"):
             hold.take()
-        assert TurnLock(System(), SessionPaths.of(str(root), "k")).holder() == other.pid
+        assert holder_of(str(root), "k") == other.pid
         sessions.hold("another").take()
         other.kill()
         other.wait()
@@ -39,18 +37,18 @@ def test_in_one_process_there_is_one_holder(root: Path) -> None:
         mine.take()
         with pytest.raises(nacre.SessionBusy, match=rf"in use by this process \({os.getpid()}\)"):
             other.take()
-        assert TurnLock(System(), SessionPaths.of(str(root), "k")).holder() == os.getpid()
+        assert holder_of(str(root), "k") == os.getpid()
         other.close()
         mine.close()
         mine.close()
         other.take()
         other.close()
-        assert TurnLock(System(), SessionPaths.of(str(root), "k")).holder() == 0
+        assert holder_of(str(root), "k") == 0
 
 
 def test_to_ask_who_has_it_makes_nothing(root: Path) -> None:
     root.mkdir(exist_ok=True)
-    assert TurnLock(System(), SessionPaths.of(str(root), "k")).holder() == 0
+    assert holder_of(str(root), "k") == 0
     assert list(root.iterdir()) == []
 
 
@@ -84,11 +82,3 @@ def test_a_store_that_cannot_be_written_says_so(root: Path) -> None:
         (root / "turns.lock").mkdir()
         with pytest.raises(nacre.Refused, match="cannot be locked"):
             sessions.hold("k").take()
-
-
-def test_ram_has_nobody_to_keep_away() -> None:
-    with nacre.open(":memory:") as sessions:
-        mine, other = sessions.hold("k"), sessions.hold("k")
-        mine.take()
-        other.take()
-        mine.close()

@@ -18,33 +18,26 @@ from nacre.agent.loop import run_turn
 from nacre.agent.model_request import Material, ModelRequest, Terms, fit, terms_of
 from nacre.agent.ports import STOPPED, Ask, Emit, Entry, Guard, Notice, Output, Pace, Provider, Tool, Turn
 from nacre.agent.tool_calls import result_message
-from nacre.errors import Busy, Conflict, NacreError, Stopped
+from nacre.errors import Busy, Conflict, LeaseLost, NacreError, Stopped
 from nacre.history import replies
 from nacre.history.message_text import cut_middle, text_of
 from nacre.history.pairing import RECALLED, without_facts
 from nacre.history.window import Costs, Window, recent
 from nacre.messages import Message, Snapshot, ToolCall
 from nacre.records import AppendRecord, SetMeta, View
+from nacre.storage.protocol import Lease
 
 T = TypeVar("T")
 _MIN_KEPT = 256  # messages, so that a repeat is known without reading the log
 
 
-class TurnLock(Protocol):
-    """A lock that one process at a time may have."""
-
-    def take(self) -> None:
-        """Take it; raises SessionBusy if another process has it."""
-
-    def close(self) -> None:
-        """Let others take it."""
-
-
 class KernelSessions(Protocol):
     """All that the kernel needs of sessions, whatever keeps them."""
 
-    def submit(self, key: str, entries: Sequence[Entry | SetMeta], *, id: str | None = None) -> Awaitable[int]:
-        """Store entries as one transaction; gives the last number once they are durable."""
+    def submit(
+        self, key: str, operations: Sequence[Entry | SetMeta], *, id: str | None = None, lease: Lease | None = None
+    ) -> Awaitable[int]:
+        """Store entries as one transaction, unless the lease is lost; gives the last number once they are durable."""
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         """The session at this moment: its last messages, summary and meta."""
@@ -52,8 +45,8 @@ class KernelSessions(Protocol):
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
         """The result of a function of the records of a session; None if there is none."""
 
-    def hold(self, key: str) -> TurnLock:
-        """The lock for a turn of a session."""
+    def hold(self, key: str) -> Lease:
+        """The lease of a session's turn."""
 
 
 async def no_wait() -> None:
@@ -65,12 +58,18 @@ class LiveSession:
 
     def __init__(self, sessions: KernelSessions, key: str, pace: Pace = no_wait, *, limit: int = _MIN_KEPT) -> None:
         self.key, self._sessions, self._pace = key, sessions, pace
+        self.lease: Lease | None = None
         self._max_shown, self._max_kept = limit, max(limit, _MIN_KEPT)
         self.now = Snapshot(n=-1)  # it is not read yet
         self.messages: list[Message] = []
         self._costs = Costs(limit=4 * self._max_kept)
         self._last_user: Message | None = None
         self._cache_key = ""
+
+    def take_turn(self) -> None:
+        """Take the turn; from then on commits are refused with LeaseLost if another takes it over."""
+        self.lease = self._sessions.hold(self.key)
+        self.lease.take()
 
     def read(self) -> None:
         """Read the session as it is now."""
@@ -115,9 +114,9 @@ class LiveSession:
         """Commit a message, unless it is a repeat; returns its earlier answer, None if it has none yet."""
         try:
             await self.commit([*prompt, message], id=id)
-        except Conflict:
+        except Conflict as error:
             self.read()
-            if not id or not self.now.n:
+            if not id or not self.now.n or isinstance(error, LeaseLost):
                 raise
         if not id or replies.place_of_id(self.messages, id) is not None:
             return self.reply(id, message.content)
@@ -128,7 +127,7 @@ class LiveSession:
     async def commit(self, entries: Sequence[Entry | SetMeta], *, id: str | None = None) -> int:
         """Store entries as one transaction, and return when they are durable, whatever is cancelled meanwhile."""
         with anyio.CancelScope(shield=True):
-            number = await self._sessions.submit(self.key, entries, id=id or None)
+            number = await self._sessions.submit(self.key, entries, id=id or None, lease=self.lease)
             await self._pace()
         # Somebody else wrote too, or it was stored before: read again.
         created = 0 if self.now.n else 1
@@ -210,7 +209,6 @@ class Actor:
 
     def __init__(self, sessions: KernelSessions, key: str, agent: Agent, *, pace: Pace, max_waiting: int) -> None:
         self._session = LiveSession(sessions, key, pace, limit=agent.max_messages)
-        self._lock = sessions.hold(key)
         self._agent, self._max_waiting = agent, max_waiting
         self._mailbox: deque[TurnRequest] = deque()
         self._wake = anyio.Event()
@@ -253,12 +251,13 @@ class Actor:
                     return
             request = self._request = self._mailbox.popleft()
             try:
-                self._lock.take()
+                self._session.take_turn()
                 request.settle(await self._answer(request))
             except NacreError as error:
                 request.settle(error=error)
             finally:
-                self._lock.close()
+                if self._session.lease is not None:
+                    self._session.lease.close()
                 self._agent.after(self._session.key)
             self._request = None
 

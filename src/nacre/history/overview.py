@@ -13,8 +13,8 @@ from nacre.records import Records
 MAX_TAGS = 20
 _MAX_TAG = 40
 _MAX_LINE = 160
-# Labels and titles, and what rewriting a log leaves at its end: nobody said anything.
-_ABOUT = frozenset(("meta", "mark", "ids"))
+# Labels and titles, who has the turn, and what rewriting a log leaves at its end: nobody said anything.
+_ABOUT = frozenset(("meta", "mark", "ids", "turn"))
 
 
 class Labels(NamedTuple):

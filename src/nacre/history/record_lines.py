@@ -16,7 +16,7 @@ def lines(view: View) -> Iterator[tuple[Record, bytes]]:
     """Every record by number, moved-out ones too, with its line as it was written."""
     if isinstance(view, LogView):
         return ((piece.record, piece.raw + b"\n") for piece in view.pieces() if piece.record is not None)
-    return ((record, seal(replace(record, br=None))) for record in view.all())
+    return ((record, seal(replace(record, br=None, fence=None))) for record in view.all())
 
 
 def whole_line(view: View, record: Record, line: bytes) -> bytes:

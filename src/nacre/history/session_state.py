@@ -65,13 +65,15 @@ def apply(operation: Operation, stamp: RecordStamp, state: State, view: Records)
             return _record(stamp, "meta", st, meta=found, set=sorted(fields) if names_fields else None)
         case records.AppendRecord(kind, data):
             return _record(stamp, kind, st, data=data)
+        case records.TakeOver(who):
+            return _record(stamp, "turn", st, who=who)
         case records.Delete():
             return _record(stamp, "del", st)
         case records.Restore(record, source):
             # A record from quarantine at its new place; its time is the old one.
             p = state.hd if record.t == "msg" else None
             place = {"n": stamp.n, "b": stamp.b, "tx": stamp.tx, "r": stamp.r, "id": stamp.id, "p": p}
-            return replace(record, **place, restored_from=source, st=st, br=None)
+            return replace(record, **place, restored_from=source, st=st, br=None, fence=None)
         case _:
             assert_never(operation)
 
@@ -90,6 +92,8 @@ def replay(record: Record, state: State, view: Records) -> tuple[int | None, Sta
             operation = records.Pop() if record.pop else records.Rewind(record.to or 0, record.sum)
         case "meta":
             operation = records.SetMeta({})
+        case "turn":
+            operation = records.TakeOver(record.who or "")
         case _:
             # Other kinds leave the state as it is, and so does what was restored, unless it is a message.
             return record.p, state
@@ -228,12 +232,12 @@ def records_needed(view: Records, to: int) -> set[int]:
 
 
 def _after_saying(n: int, state: State) -> State:
-    return State(n, state.i + 1, state.live + 1, state.sp, state.mp, n, state.br)
+    return State(n, state.i + 1, state.live + 1, state.sp, state.mp, n, state.br, state.fence)
 
 
-def _after(operation: Operation, n: int, state: State, view: Records) -> State | None:
+def _after(operation: Operation, n: int, state: State, view: Records) -> State | None:  # noqa: PLR0911 - the same
     """The state after an operation that becomes record `n`; None if it would change nothing."""
-    hd, i, live, sp, mp, br = state.hd, state.i, state.live, state.sp, state.mp, state.br
+    hd, i, live, sp, mp, br, fence = state.hd, state.i, state.live, state.sp, state.mp, state.br, state.fence
     match operation:
         case AppendMessage():
             return _after_saying(n, state)
@@ -244,12 +248,12 @@ def _after(operation: Operation, n: int, state: State, view: Records) -> State |
                 if record is None or record.t != "msg" or record.st.i <= covered or not _is_on(upto, state, view):
                     raise Conflict(f"record {upto} is not a live message")
                 covered = record.st.i
-            return State(hd, i, i - covered, n, mp, n, br)
+            return State(hd, i, i - covered, n, mp, n, br, fence)
         case records.Truncate(count):
-            return State(hd, i, max(count, 0), sp, mp, n, br) if max(count, 0) < live else None
+            return State(hd, i, max(count, 0), sp, mp, n, br, fence) if max(count, 0) < live else None
         case records.Rewind(0, keeps_summary):
             is_empty = not (hd or sp or keeps_summary)
-            return None if is_empty else State(0, 0, 0, sp if keeps_summary else 0, mp, n, n)
+            return None if is_empty else State(0, 0, 0, sp if keeps_summary else 0, mp, n, n, fence)
         case records.Rewind(to, _):
             record = view.find(to)
             if record is None:
@@ -257,13 +261,16 @@ def _after(operation: Operation, n: int, state: State, view: Records) -> State |
             if record.tx is not None and to != record.tx[0] + record.tx[1] - 1:
                 raise Conflict(f"record {to} is inside the group {record.tx[0]} to {record.tx[0] + record.tx[1] - 1}")
             st = record.st
-            return State(st.hd, st.i, st.live, st.sp, mp, n, n)
+            return State(st.hd, st.i, st.live, st.sp, mp, n, n, fence)
         case records.Pop():
             last = next(chain(view, state), None)
             before = last.st.i - 1 if last is not None else 0
-            return State(last.p or 0, before, before - (i - live), sp, mp, n, n) if last is not None else None
+            return State(last.p or 0, before, before - (i - live), sp, mp, n, n, fence) if last is not None else None
         case records.SetMeta():
-            return State(hd, i, live, sp, n, state.h, br)
+            return State(hd, i, live, sp, n, state.h, br, fence)
+        case records.TakeOver():
+            # Greater than before, also where the number of an earlier generation goes on.
+            return replace(state, fence=max(n, fence + 1))
         case records.AppendRecord() | records.Delete():
             return state
         case records.Restore(record, _):

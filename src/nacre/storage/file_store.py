@@ -27,11 +27,11 @@ from nacre.errors import (
     describe_error,
 )
 from nacre.messages import Finding, Load, QuarantineEntry, Receipt, Report, Settlement, Version, describe_quarantine
-from nacre.records import ImportedRecord, Losses, Rules, Transaction, View
+from nacre.records import ImportedRecord, Losses, Rules, TakeOver, Transaction, View
 from nacre.storage.change_marks import Marks
 from nacre.storage.group_commit import Pending
 from nacre.storage.lines import Lines
-from nacre.storage.locks import KeyLock, TurnLock
+from nacre.storage.locks import KeyLock, TurnLease
 from nacre.storage.log import Log
 from nacre.storage.paths import (
     SessionPaths,
@@ -45,12 +45,12 @@ from nacre.storage.paths import (
     unlink_if_there,
 )
 from nacre.storage.plain_names import has_plain_name, path_now
-from nacre.storage.protocol import Generation, Hold, Later, Listed, Status
+from nacre.storage.protocol import Generation, Later, Lease, Listed, Status
 from nacre.storage.quarantine import IN_PLACE, Quarantine, entries, set_aside, settle
 from nacre.storage.session_files import unshare
 from nacre.storage.system import System, is_from_system, opened, wrap_error
 from nacre.storage.verify import findings
-from nacre.storage.view import LogView, Reading, reading, settled
+from nacre.storage.view import LogView, Reading, fence_of, reading, settled
 from nacre.storage.writer_pool import SessionQueue, Writers
 from nacre.user_files import standby_documents
 
@@ -339,8 +339,22 @@ class FileStore:
         headers = self._read_each(key, lambda view: view.find(view.header.n))
         return [header.src for header in headers if header is not None and header.src is not None]
 
-    def hold(self, key: str) -> Hold:
-        return TurnLock(self._system, SessionPaths.of(self._root, key))
+    def hold(self, key: str) -> Lease:
+        place = SessionPaths.of(self._root, key)
+
+        def fence() -> int:
+            # Most turns are in a session that this process has open.
+            with suppress(OSError):
+                if (state := self._writers.look(key)) is not None:
+                    return state.fence
+            return fence_of(self._system, place)
+
+        def take_over(who: str) -> int | None:
+            n = self.run(key, Transaction((TakeOver(who),)))
+            record = self.read(key, lambda view: view.find(n))
+            return record.st.fence if record is not None and record.t == "turn" else None
+
+        return TurnLease(self._system, place, fence=fence, take_over=take_over)
 
     def watch(self) -> Watch:
         from nacre.storage.watch import Watch  # noqa: PLC0415 - brings ctypes along, which few need

@@ -56,10 +56,13 @@ def short_enough(line: bytes) -> bytes:
 def sealed(text: bytes) -> bytes:
     """Close an object, whose last field is its state, with the checksum of its bytes.
 
-    The state's last number is written as a field of its own, and only in sessions that went back.
+    The state's last two numbers are written as fields of their own, and only where they are not 0: in sessions that
+    went back, and in those whose turn was taken over.
     """
-    state, _, branch = text[:-2].rpartition(b",")
+    state, branch, fence = text[:-2].rsplit(b",", 2)
     body = escaped(state) + (b"]" if branch == b"0" else b'],"br":' + branch)
+    if fence != b"0":
+        body += b',"fence":' + fence
     if body.find(START, 1) > 0:
         # A value that looks like a record must not be taken for one when the line around it rots.
         body = body[:1] + body[1:].replace(START, _DISGUISED)
@@ -86,6 +89,8 @@ def unseal(line: bytes) -> Record | None:
         return None
     if record.br is not None:
         force_setattr(record.st, "br", record.br)
+    if record.fence is not None:
+        force_setattr(record.st, "fence", record.fence)
     if record.v != FORMAT:
         raise FormatTooNew(f"record {record.n} has format {record.v}, this version of nacre knows format {FORMAT}")
     return record
@@ -110,7 +115,8 @@ def fields(line: bytes) -> dict[str, object]:
 
 def sealed_fields(found: dict[str, object], *, st: State) -> bytes:
     """Return the line of some fields, with another state."""
-    return sealed(_encode({**{name: value for name, value in found.items() if name not in ("st", "br")}, "st": st}))
+    others = {name: value for name, value in found.items() if name not in ("st", "br", "fence")}
+    return sealed(_encode({**others, "st": st}))
 
 
 def resealed(line: bytes, *, p: int | None, st: State) -> bytes:

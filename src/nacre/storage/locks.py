@@ -172,51 +172,93 @@ _open_files: dict[str, int] = {}
 _held_turns: set[tuple[str, int]] = set()
 
 
-class TurnLock:
-    """Advisory lock of the turn of a session, for one process and in it for one holder, which it names.
+class TurnLease:
+    """The turn of a session, for one process and in it for one holder, which it names.
 
-    It does not block writes.
+    It does not block writes. Its byte is chosen by the session's fence too: who takes the turn over locks another
+    byte, while the one before, which may be a stopped process, still has the old one.
     """
 
-    def __init__(self, system: System, place: SessionPaths) -> None:
+    def __init__(
+        self,
+        system: System,
+        place: SessionPaths,
+        *,
+        fence: Callable[[], int],
+        take_over: Callable[[str], int | None] = lambda _: None,
+    ) -> None:
+        """`fence` reads the fence of the session; `take_over` stores a new one, and gives it."""
         self._system = system
-        self._key = place.key
         self._path = f"{place.root}/{_TURNS_FILE}"
-        self._mine = (self._path, byte_of(place.name))
-        self._is_taken = False
+        self._name = place.name
+        self._fence, self._take_over = fence, take_over
+        self._at = 0
+        self.key = place.key
+        self.number: int | None = None
 
     def take(self) -> None:
         """Take it; raises SessionBusy, with who has it, if that is another."""
-        with _turns_guard:
-            try:
-                holder = (
-                    os.getpid() if self._mine in _held_turns else self._system.claim(self._descriptor(), self._mine[1])
-                )
-            except OSError as error:
-                raise Refused(f"session {self._key!r} cannot be locked: {error}") from error
-            if holder:
-                where = "this process" if holder == os.getpid() else "another process"
-                raise SessionBusy(f"session {self._key!r} is in use by {where} ({holder})")
-            _held_turns.add(self._mine)
-            self._is_taken = True
+        while True:
+            fence = self._fence()
+            holder = self._claim(fence)
+            # It may have been taken over since: then the byte that was looked at is nobody's, or an earlier holder's.
+            if self._fence() == fence:
+                break
+            if not holder:
+                self.close()
+        if holder:
+            raise self._busy(holder)
+
+    def take_over(self) -> None:
+        """Take it from another: store a new fence, by which that one's appends are refused; durable when it returns.
+
+        Raises SessionBusy if yet another has taken it since.
+        """
+        self.close()
+        fence = self._take_over(f"{os.uname().nodename} {os.getpid()}")
+        if fence is None or (holder := self._claim(fence)):
+            raise self._busy(-1 if fence is None else holder)
 
     def holder(self) -> int:
         """The process that has it: 0 if there is none, -1 if it is unknown which. Nothing is taken and nothing made."""
+        at = self._byte(self._fence())
         with _turns_guard:
-            if self._mine in _held_turns:
+            if (self._path, at) in _held_turns:
                 return os.getpid()
             try:
-                return self._system.claimant(self._descriptor(create=False), self._mine[1])
+                return self._system.claimant(self._descriptor(create=False), at)
             except FileNotFoundError:
                 return 0
 
     def close(self) -> None:
         """Let others take it."""
         with _turns_guard:
-            if self._is_taken:
-                self._is_taken = False
-                _held_turns.discard(self._mine)
-                self._system.disclaim(self._descriptor(), self._mine[1])
+            if self.number is not None:
+                self.number = None
+                _held_turns.discard((self._path, self._at))
+                self._system.disclaim(self._descriptor(), self._at)
+
+    def _claim(self, fence: int) -> int:
+        """Lock the byte of a fence; returns who has it, 0 if it is this holder now."""
+        at = self._byte(fence)
+        with _turns_guard:
+            if (self._path, at) in _held_turns:
+                return os.getpid()
+            try:
+                holder = self._system.claim(self._descriptor(), at)
+            except OSError as error:
+                raise Refused(f"session {self.key!r} cannot be locked: {error}") from error
+            if not holder:
+                _held_turns.add((self._path, at))
+                self._at, self.number = at, fence
+            return holder
+
+    def _busy(self, holder: int) -> SessionBusy:
+        where = "this process" if holder == os.getpid() else "another process"
+        return SessionBusy(f"session {self.key!r} is in use by {where} ({holder})")
+
+    def _byte(self, fence: int) -> int:
+        return byte_of(f"{self._name}/{fence}" if fence else self._name)
 
     def _descriptor(self, *, create: bool = True) -> int:
         if self._path not in _open_files:

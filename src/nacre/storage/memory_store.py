@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib  # noqa: F401 - for names and payloads; loaded here for the reason given in nacre.storage.file_store
+import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from threading import RLock
@@ -10,14 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
 from nacre.codec import timestamp
-from nacre.errors import Conflict, SessionNotFound, StoreError
+from nacre.errors import Conflict, SessionBusy, SessionNotFound, StoreError
 from nacre.messages import Load, QuarantineEntry, Receipt, Report, Settlement, Version
-from nacre.records import Losses, Record, Rules, State, Transaction, View
+from nacre.records import Losses, Record, Rules, State, TakeOver, Transaction, View
 from nacre.storage import blobs
 from nacre.storage.format import unseal
 from nacre.storage.group_commit import Nested, Pending, resolve
 from nacre.storage.paths import new_uid, stem
-from nacre.storage.protocol import Generation, Hold, Later, Listed, Status
+from nacre.storage.protocol import Generation, Later, Lease, Listed, Status
 from nacre.storage.recovery import Header
 from nacre.storage.session_files import Root, start_fork
 from nacre.storage.system import System
@@ -101,6 +102,9 @@ class _Life:
         earlier = self._earlier
         return self._ids.window(self, earlier.window if earlier is not None else dict)
 
+    def earlier_fence(self) -> int:
+        return self._earlier.state.fence if self._earlier is not None else 0
+
     def next_uid(self) -> str:
         return new_uid(self._system, after=[self._earlier.uid] if self._earlier is not None else [])
 
@@ -123,14 +127,23 @@ def _record(line: bytes) -> Record:
     return record
 
 
-class _NoHold:
-    """RAM is one process's own; there is nobody to keep away."""
+class _Lease:
+    """The turn of a session, for one holder in this process."""
+
+    def __init__(self, store: MemoryStore, key: str) -> None:
+        self._store = store
+        self.key = key
+        self.number: int | None = None
 
     def take(self) -> None:
-        """Nobody else can have it."""
+        self._store.lend(self)
+
+    def take_over(self) -> None:
+        self.close()
+        self._store.lend(self, by_force=True)
 
     def close(self) -> None:
-        """Nobody waits for it."""
+        self._store.take_back(self)
 
 
 class MemoryStore:
@@ -146,6 +159,8 @@ class MemoryStore:
         self._watches: WeakSet[MemoryWatch] = WeakSet()
         self._active: dict[str, _Life] = {}
         self._archived: dict[str, list[_Life]] = {}
+        # Of a lease that was taken over, too: by key and fence.
+        self._turns: set[tuple[str, int]] = set()
         self._closed = False
         self._is_writing = False
 
@@ -221,9 +236,27 @@ class MemoryStore:
             self._watches.add(watch)
         return watch
 
-    def hold(self, key: str) -> Hold:
+    def hold(self, key: str) -> Lease:
         stem(key)
-        return _NoHold()
+        return _Lease(self, key)
+
+    def lend(self, lease: _Lease, *, by_force: bool = False) -> None:
+        """Let a lease have its turn; raises SessionBusy if another has it, unless that is to lose it."""
+        with self._lock:
+            if by_force:
+                self.run(lease.key, Transaction((TakeOver(f"process {os.getpid()}"),)))
+            lives = self._lives(lease.key)
+            fence = lives[-1].state.fence if lives else 0
+            if (lease.key, fence) in self._turns:
+                raise SessionBusy(f"session {lease.key!r} is in use by this process ({os.getpid()})")
+            self._turns.add((lease.key, fence))
+            lease.number = fence
+
+    def take_back(self, lease: _Lease) -> None:
+        with self._lock:
+            if lease.number is not None:
+                self._turns.discard((lease.key, lease.number))
+                lease.number = None
 
     def close(self) -> None:
         self._closed = True

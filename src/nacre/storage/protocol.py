@@ -49,11 +49,30 @@ class Later(NamedTuple):
     is_last: bool = True
 
 
-class Hold(Protocol):
-    """A lock that one process at a time may have, and that says whose it is."""
+class Lease(Protocol):
+    """The turn of a session, which one holder at a time has; what is appended with it is refused once it is lost.
+
+    `number` is its fencing number, None while it is not taken: 0 as long as the turn was never taken over, and then
+    greater with each time.
+    """
+
+    @property
+    def key(self) -> str:
+        """Whose turn it is."""
+
+    @property
+    def number(self) -> int | None:
+        """The fencing number."""
 
     def take(self) -> None:
-        """Take it; raises SessionBusy, with who has it, if that is another process."""
+        """Take it; raises SessionBusy, with who has it, if that is another holder."""
+
+    def take_over(self) -> None:
+        """Take it although another may have it, from whom every append with its lease is refused from now on.
+
+        That is one durable record; it begins a session where there is none. Raises SessionBusy if yet another holder
+        was faster.
+        """
 
     def close(self) -> None:
         """Let others take it."""
@@ -82,8 +101,8 @@ class Store(Protocol):
         `get` may be called again if what it read turned out to be damaged and was mended.
         """
 
-    def hold(self, key: str) -> Hold:
-        """The lock for a turn of a session."""
+    def hold(self, key: str) -> Lease:
+        """The lease of a session's turn, not taken yet."""
 
     def later(self, key: str, after: int, *, uid: str, limit: int) -> Later:
         """The durable records of the active generation after number `after`, or all if it is another than `uid`.
@@ -172,7 +191,7 @@ class Prefixed:
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
         return self._whole.read(key, get) if self._is_own(key) else None
 
-    def hold(self, key: str) -> Hold:
+    def hold(self, key: str) -> Lease:
         return self._whole.hold(self._own(key))
 
     def later(self, key: str, after: int, *, uid: str, limit: int) -> Later:

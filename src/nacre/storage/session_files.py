@@ -10,6 +10,8 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from nacre.records import FORMAT, Record, State
 from nacre.storage import blobs
 from nacre.storage.format import seal
@@ -44,10 +46,12 @@ def start_fork(root: Root, *, key: str, uid: str, ts: str) -> Successor:
         base["moved"] = [level.moved for level in root.levels]
     n = root.n + 1
     holes = 1 if root.holes else None
-    record = Record(v=FORMAT, n=n, t="open", ts=ts, sid=key, uid=uid, holes=holes, base=base, st=root.state)
+    # Nobody has the turn of a session that begins.
+    state = replace(root.state, fence=0)
+    record = Record(v=FORMAT, n=n, t="open", ts=ts, sid=key, uid=uid, holes=holes, base=base, st=state)
     line = seal(record)
     header = Header(uid=uid, sid=key, n=n, base=root.levels, created=ts, holes=root.holes, raw=line[:-1])
-    return Successor(header, n, root.state, [line])
+    return Successor(header, n, state, [line])
 
 
 def share(system: System, path: str, goal: str, length: int) -> None:

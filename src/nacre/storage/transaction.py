@@ -8,7 +8,7 @@ from typing import Any, Protocol, assert_never
 import msgspec
 
 from nacre.codec import timestamp
-from nacre.errors import Conflict, Refused
+from nacre.errors import Conflict, LeaseLost, Refused
 from nacre.messages import Version
 from nacre.records import (
     FORMAT,
@@ -205,6 +205,9 @@ class Growing(Records, Protocol):
     def next_uid(self) -> str:
         """The uid of a generation that begins now."""
 
+    def earlier_fence(self) -> int:
+        """The fence of the generation before it, which holds in the next one; 0 if there is none."""
+
     @property
     def header(self) -> Header:
         """What the first record says of the session."""
@@ -272,7 +275,9 @@ class Batch:
         # 2. Only some transactions create a session.
         if self.n <= 1 and not transaction.creates:
             return 0
-        # 3. The caller may have decided on what has changed since.
+        # 3. The caller may have had the turn, and lost it; or have decided on what has changed since.
+        if transaction.fence is not None and transaction.fence != self._fence:
+            raise LeaseLost(f"the turn of session {self._view.key!r} was taken over; nothing was stored")
         if transaction.expect is not None:
             check_expect(transaction.expect, self)
         # 4. All of its records, or none.
@@ -293,6 +298,10 @@ class Batch:
         return self.n
 
     @property
+    def _fence(self) -> int:
+        return self.state.fence if self.n else self._view.earlier_fence()
+
+    @property
     def uid(self) -> str:
         return self.header.uid
 
@@ -302,15 +311,17 @@ class Batch:
 
     def _seal(self, transaction: Transaction) -> list[bytes]:
         """The lines of a transaction, none if it changes nothing; its records are staged for those after it."""
-        lines, before = [], self.state
+        lines = []
         if not self.n:
             # The first record of a log says whose it is.
             key = self._view.key
-            header = Record(v=FORMAT, n=1, t="open", ts=self._ts, sid=key, uid=self._view.next_uid(), st=State())
+            state = State(fence=self._fence)
+            header = Record(v=FORMAT, n=1, t="open", ts=self._ts, sid=key, uid=self._view.next_uid(), st=state)
             lines.append(seal(header))
             self.records.append(header)
+            self.state = state
             self.header = Header(uid=header.uid or "", sid=key, created=self._ts, raw=lines[0][:-1])
-        first = self.n + len(lines) + 1
+        before, first = self.state, self.n + len(lines) + 1
         group = (first, len(transaction.operations)) if len(transaction.operations) > 1 else None
         for n, operation in enumerate(transaction.operations, first):
             b = self.records[0].n if self.records else n

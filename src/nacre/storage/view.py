@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
 
-from nacre.errors import LogDamaged
+from nacre.errors import LogDamaged, StoreError
 from nacre.records import Losses, Record, State
 from nacre.storage import blobs, compaction
 from nacre.storage.format import START, unseal
@@ -340,6 +341,27 @@ class settled(reading):  # noqa: N801 - as above
                     self._system.close(self._fd)
                     self._fd = -1
         return size
+
+
+def archived_fence(system: System, place: SessionPaths) -> int:
+    """The fence of a session's newest archived generation; 0 if there is none, or it cannot be read."""
+    # A reader of that generation gets the error.
+    with suppress(OSError, StoreError):
+        for uid in uids_in(system, f"{place.root}/archive", place.name)[-1:]:
+            with reading(system, place._replace(archived=uid)) as found:
+                return found.view.state.fence if found.view is not None else 0
+    return 0
+
+
+def fence_of(system: System, place: SessionPaths) -> int:
+    """The fence of a session: of its active generation, or else as the next one will begin; 0 if it cannot be read."""
+    try:
+        with reading(system, place) as found:
+            if found.view is not None:
+                return found.view.state.fence
+    except (OSError, StoreError):
+        return 0
+    return archived_fence(system, place)
 
 
 def refuse_forks(system: System, place: SessionPaths, lines: Lines) -> None:

@@ -35,7 +35,7 @@ from nacre.storage.rewrite import Closing, Scratch, Successor, relink
 from nacre.storage.session_files import erase_rest
 from nacre.storage.system import System, ignore_failure, is_from_system
 from nacre.storage.transaction import Batch, Ids, PendingCommit, Seen, refusal
-from nacre.storage.view import LogView, reading, refuse_forks
+from nacre.storage.view import LogView, archived_fence, reading, refuse_forks
 
 logger = logging.getLogger(__name__)
 
@@ -272,6 +272,12 @@ class LogWriter:
             return False
         return named.st_size == self.size and (named.st_dev, named.st_ino) == self.inode
 
+    def look(self) -> State | None:
+        """The state of the log if it is as this writer left it, which one stat tells; any thread may ask."""
+        state = self.state
+        # If it is written at this moment, the size is not that of this state, or the state is another afterwards.
+        return state if self._fd >= 0 and self._is_as_known() and self.state is state else None
+
     def _require_key(self) -> None:
         if not self._key.is_held:
             raise _NeedsKey
@@ -439,6 +445,10 @@ class LogWriter:
     def next_uid(self) -> str:
         """A uid that sorts after those of all earlier generations; it stays so only under the key's lock."""
         return new_uid(self._system, after=put_away(self._system, self._place))
+
+    def earlier_fence(self) -> int:
+        """The fence of the newest archived generation, which holds in the next one too."""
+        return 0 if self._place.archived else archived_fence(self._system, self._place)
 
     def likely_uid(self) -> str:
         """The uid of a log that does not say it: that of the session's other files, or a new one."""

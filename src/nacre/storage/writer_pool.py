@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 from nacre.errors import StoreError
 from nacre.messages import Load
+from nacre.records import State
 from nacre.storage.group_commit import Committer, Nested, Owner
 from nacre.storage.log import Log
 from nacre.storage.paths import stem
@@ -139,6 +140,11 @@ class Writers:
         name = stem(key)
         session = self._queues.get(name)
         return session if session is not None else self._new(key, name)
+
+    def look(self, key: str) -> State | None:
+        """The state of a session if its log is open here, and as its writer left it."""
+        session = self._queues.get(stem(key))
+        return session.writer.look() if session is not None else None
 
     def alone(self, key: str, work: Callable[[SessionQueue], T]) -> T:
         """Do something other than appending, between two batches."""

@@ -16,6 +16,7 @@ of ``SessionStore``. No check opens the store twice unless it is in ``REOPEN_CON
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from nacre.errors import (
     InvalidArgument,
     InvalidKey,
     InvalidMessage,
+    LeaseLost,
     SessionBusy,
     SessionNotFound,
     StoreError,
@@ -600,6 +602,157 @@ def whole_sessions_are_moved_only_as_expected(open_store: Open) -> None:
         sessions.delete("k", expect=0)
         with _raises(Conflict):
             sessions.delete("k", expect=now)
+
+
+# Leases
+
+
+_LEASED: tuple[Callable[..., object], ...] = (
+    lambda sessions, **how: sessions.add_messages("k", [_user("x")], **how),
+    lambda sessions, **how: sessions.submit("k", [_user("x")], **how).result(timeout=30),
+    lambda sessions, **how: sessions.update("k", [_user("x")], **how),
+    lambda sessions, **how: sessions.append("k", "x.note", {}, **how),
+)
+
+
+def a_turn_has_one_holder(open_store: Open) -> None:
+    """Another one gets an error until it is closed; other sessions have their own."""
+    with open_store() as sessions:
+        mine, other = sessions.hold("k"), sessions.hold("k")
+        _same((mine.key, mine.number), ("k", None))
+        mine.take()
+        for lease in (mine, other):
+            with _raises(SessionBusy):
+                lease.take()
+        sessions.hold("another").take()
+        other.close()
+        with _raises(SessionBusy):
+            other.take()
+        mine.close()
+        mine.close()
+        other.take()
+        _same((mine.number, other.number), (None, 0))
+
+
+def a_turn_that_was_taken_over_stores_nothing_more(open_store: Open) -> None:
+    """Every append with the lost lease is refused; those of the new holder, and without a lease, are stored."""
+    with open_store() as sessions:
+        _add(sessions, "a")
+        lost, lease = sessions.hold("k"), sessions.hold("k")
+        lost.take()
+        for append in _LEASED:
+            append(sessions, lease=lost)
+        lease.take_over()
+        before = sessions.snapshot("k")
+        for append in _LEASED:
+            with _raises(LeaseLost):
+                append(sessions, lease=lost)
+        _same(sessions.snapshot("k"), before)
+        for append in _LEASED:
+            append(sessions, lease=lease)
+            append(sessions)
+        _same((lost.number, lease.number), (0, before.n))
+        with _raises(SessionBusy):
+            sessions.hold("k").take()
+        lost.close()
+        with _raises(SessionBusy):
+            sessions.hold("k").take()
+        lease.close()
+        third = sessions.hold("k")
+        third.take()
+        _same((third.number, sessions.verify().ok), (before.n, True))
+
+
+def a_turn_may_be_taken_over_again_and_again(open_store: Open) -> None:
+    """Each time the number is greater, and only the last holder can append."""
+    with open_store() as sessions:
+        leases = [sessions.hold("k") for _ in range(4)]
+        leases[0].take()
+        for lease in leases[1:]:
+            lease.take_over()
+        leases[3].take_over()
+        numbers = [lease.number or 0 for lease in leases]
+        _same(numbers, sorted(set(numbers)))
+        for lease in leases[:3]:
+            with _raises(LeaseLost):
+                sessions.append("k", "x.note", {}, lease=lease)
+        sessions.append("k", "x.note", {}, lease=leases[3])
+        _same([entry.kind for entry in sessions.records("k")], ["open", *["turn"] * 4, "x.note"])
+
+
+def a_lost_lease_stays_lost_whatever_becomes_of_the_session(open_store: Open) -> None:
+    """Going back, clearing, compaction and another generation do not bring it back; a fork begins without it."""
+    with open_store() as sessions:
+        first = sessions.add_messages("k", [_user(f"{n:04d}" * 300) for n in range(300)])
+        lost = sessions.hold("k")
+        lost.take()
+        sessions.hold("k").take_over()
+        changes: list[Callable[[], object]] = [
+            lambda: sessions.rewind("k", first),
+            lambda: sessions.truncate_history("k", 1),
+            lambda: sessions.save("k"),
+            lambda: sessions.set_summary("k", "So far."),
+            lambda: sessions.pop("k"),
+            lambda: sessions.set_meta("k", title="T"),
+            lambda: sessions.clear("k"),
+            lambda: sessions.set_history("k", [_user("b")]),
+            lambda: sessions.archive("k"),
+            lambda: sessions.unarchive("k"),
+            lambda: sessions.archive("k"),
+            lambda: _add(sessions, "c"),
+        ]
+        for change in changes:
+            change()
+            with _raises(LeaseLost):
+                sessions.submit("k", [_user("x")], lease=lost).result(timeout=30)
+        again = sessions.hold("k")
+        again.take_over()
+        with _raises(LeaseLost):
+            sessions.submit("k", [_user("x")], lease=lost).result(timeout=30)
+        sessions.archive("k")
+        sessions.add_messages("k", [_user("d")], lease=again)
+        sessions.fork("k", "new")
+        fork = sessions.hold("new")
+        fork.take()
+        sessions.add_messages("new", [_user("e")], lease=fork)
+        _same((fork.number, _live(sessions, "new"), sessions.verify().ok), (0, ["d", "e"], True))
+
+
+def taking_over_changes_no_history(open_store: Open) -> None:
+    """It is a record that says who; it begins a session, so that one who would begin it is refused, too."""
+    with open_store() as sessions:
+        lost, lease = sessions.hold("k"), sessions.hold("k")
+        lost.take()
+        lease.take_over()
+        with _raises(LeaseLost):
+            sessions.add_messages("k", [_user("a")], lease=lost)
+        sessions.add_messages("k", [_user("b")], expect=0, lease=lease)
+        _same(
+            (_live(sessions), [str(os.getpid()) in entry.data["who"] for entry in sessions.records("k", "turn")]),
+            (["b"], [True]),
+        )
+
+
+def a_retry_with_a_lost_lease_is_known(open_store: Open) -> None:
+    """What was stored before the turn was lost is not in doubt."""
+    with open_store() as sessions:
+        lost = sessions.hold("k")
+        lost.take()
+        number = sessions.add_messages("k", [_user("a")], id="once", lease=lost)
+        sessions.hold("k").take_over()
+        _same(sessions.add_messages("k", [_user("a")], id="once", lease=lost), number)
+
+
+def a_lease_that_does_not_fit_is_refused(open_store: Open) -> None:
+    """One that is not taken, or of another session, tells nothing of this one."""
+    with open_store() as sessions:
+        lease, other = sessions.hold("k"), sessions.hold("other")
+        other.take()
+        wrong: list[Any] = [lease, other, 0, "k", object()]
+        for value in wrong:
+            with _raises(InvalidArgument):
+                sessions.add_messages("k", [_user("a")], lease=value)
+        _holds(not sessions.exists("k"))
 
 
 # Truncation, summary, replacement

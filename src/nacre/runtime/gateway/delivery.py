@@ -196,7 +196,7 @@ class _Attempts:
         self.min_wait = 0.0
 
 
-async def retry(act: Callable[[], Awaitable[T]], trouble: type[NacreError], *, backoff: Backoff) -> T:
+async def retry(act: Callable[[], Awaitable[T]], *trouble: type[NacreError], backoff: Backoff) -> T:
     """Do something, again and again while there is trouble that passes."""
     waits = backoff.waits()
     while True:

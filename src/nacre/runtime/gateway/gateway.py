@@ -21,6 +21,7 @@ from nacre.errors import (
     ConfigError,
     InvalidKey,
     InvalidMessage,
+    LeaseLost,
     NacreError,
     ProviderError,
     SessionBusy,
@@ -272,12 +273,13 @@ class Gateway:
     async def _deliver(self, room: Room, inbound: UserMessage) -> Message | None:
         """The reply to a message; None if another message that it answers too gets it.
 
-        While another process is at a turn of its session it waits. Where it joined a turn that began elsewhere, such
-        as on the web, it is delivered again until that turn has its reply.
+        While another process is at a turn of its session it waits, also if that has taken the turn over from this one.
+        Where it joined a turn that began elsewhere, such as on the web, it is delivered again until that turn has its
+        reply.
         """
         key, id, kernel = inbound.key, inbound.id, room.kernel
         while True:
-            reply = await retry(partial(kernel.deliver, inbound), SessionBusy, backoff=self._backoff)
+            reply = await retry(partial(kernel.deliver, inbound), SessionBusy, LeaseLost, backoff=self._backoff)
             ids = kernel.ids_answered(key) if reply is None else ids_answered(reply)
             if id in ids:
                 others = ids[: ids.index(id)]
