@@ -718,6 +718,25 @@ def a_lost_lease_stays_lost_whatever_becomes_of_the_session(open_store: Open) ->
         _same((fork.number, _live(sessions, "new"), sessions.verify().ok), (0, ["d", "e"], True))
 
 
+def the_fence_goes_on_in_the_next_generation(open_store: Open) -> None:
+    """A turn of an archived session is taken with its number, and a number does not come again."""
+    with open_store() as sessions:
+        _add(sessions, "a")
+        first = sessions.hold("k")
+        first.take_over()
+        sessions.archive("k")
+        first.close()
+        lost, lease = sessions.hold("k"), sessions.hold("k")
+        lost.take()
+        sessions.add_messages("k", [_user("b")], lease=lost)
+        lease.take_over()
+        _same((lost.number, lease.number, sessions.snapshot("k").n), (3, 4, 3))
+        with _raises(LeaseLost):
+            sessions.add_messages("k", [_user("c")], lease=lost)
+        sessions.add_messages("k", [_user("d")], lease=lease)
+        _same((_live(sessions), sessions.verify().ok), (["b", "d"], True))
+
+
 def taking_over_changes_no_history(open_store: Open) -> None:
     """It is a record that says who; it begins a session, so that one who would begin it is refused, too."""
     with open_store() as sessions:
