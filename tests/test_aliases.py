@@ -274,6 +274,9 @@ class NoIndex:
     def forget(self, key: str) -> None:
         self.gone.append(key)
 
+    def erase(self, key: str) -> None:
+        self.gone.append(key)
+
     def close(self) -> None:
         pass
 

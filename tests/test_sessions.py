@@ -308,6 +308,9 @@ class Index:
     def forget(self, key: str) -> None:
         self.told.append(f"forget {key}")
 
+    def erase(self, key: str) -> None:
+        self.told.append(f"erase {key}")
+
     def close(self) -> None:
         self.told.append("close")
 

@@ -17,6 +17,8 @@ from nacre.errors import InvalidMessage
 from nacre.messages import Message, ToolCall, check_created, check_list, check_mapping
 from nacre.records import AppendMessage, Record, Records
 
+ERASED = "redacted"
+"""In `extra` of a message whose content was erased: true."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MILLI, _LAST_MILLI = -62_135_596_800_000, 253_402_300_799_999
 _MINUTE = timedelta(minutes=1)
@@ -83,6 +85,9 @@ def message_of(record: Record, view: Records) -> Message:
     message = record.m if record.blobs is None else view.whole(record).m
     if message is None:
         raise InvalidMessage(f"record {record.n} is a {record.t!r}, not a message")
+    if record.gone is not None:
+        # Its content was erased; what is left of it is empty, not absent.
+        message = replace(message, content="", extra={**message.extra, ERASED: True})
     if message.created is None:
         force_setattr(message, "created", time_of(record))
     return message

@@ -288,6 +288,29 @@ class Settlement(Struct, frozen=True, kw_only=True):
     numbers: tuple[int, ...] = ()
 
 
+class Redaction(Struct, frozen=True, kw_only=True):
+    """What `redact` did: where the content of a record was, and who may still have its words.
+
+    `erased` are the numbers of the records whose content is gone: the one that was named, and those that repeated it,
+    which are copies of files for an undo, and titles. `payloads` counts its large payloads that were removed, `kept`
+    those that stay because another message of the session has them. `quarantined` counts lines of the quarantine that
+    lost bytes. `summaries` are the numbers of summaries that cover it, `forks` the keys of sessions that share it,
+    `originals` the files of an earlier agent that the session came from: nothing was erased in these.
+    """
+
+    key: str
+    generation: str
+    n: int
+    erased: tuple[int, ...] = ()
+    payloads: int = 0
+    kept: int = 0
+    quarantined: int = 0
+    summaries: tuple[int, ...] = ()
+    forks: tuple[str, ...] = ()
+    originals: tuple[str, ...] = ()
+    has_copies: bool = False
+
+
 class TrashedSession(Struct, frozen=True, kw_only=True):
     """A session in the trash, with all generations that were removed together; `id` names it there."""
 

@@ -36,6 +36,7 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
         raise ConfigError(f"this version stores sessions in files or in memory, not at {place.split('://')[0]}://")
     from nacre.legacy.detect import is_due  # noqa: PLC0415 - the same
     from nacre.storage.file_store import FileStore  # noqa: PLC0415 - the same
+    from nacre.storage.paths import listed  # noqa: PLC0415 - the same
 
     root = os.path.abspath(os.path.expanduser(place))  # noqa: PTH100, PTH111 - importing pathlib costs more than all this
     store = FileStore(root, rules=RULES, durability=durability)
@@ -43,7 +44,11 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
         from nacre.legacy import migrate_at_start  # noqa: PLC0415 - once in the life of a store, if ever
 
         migrate_at_start(store)
-    return Sessions(store, index=lambda: _index(root))
+    sessions = Sessions(store, index=lambda: _index(root))
+    if listed(store.system, f"{root}/redacting"):
+        # Nobody reads before what is to be erased is gone.
+        sessions.finish_redactions()
+    return sessions
 
 
 def holder_of(root: str, key: str) -> int:

@@ -71,6 +71,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     who: str | None = None
     base: dict[str, Any] | None = None
     src: dict[str, Any] | None = None
+    gone: str | None = None
     restored_from: tuple[str, int, str] | None = None
     st: State
     br: int | None = None

@@ -27,9 +27,10 @@ from nacre.checks import (
     plain_text,
     show,
 )
-from nacre.codec import encode_message, encode_text, message_of, parse_time, plain_json, time_of
+from nacre.codec import ERASED, encode_message, encode_text, message_of, parse_time, plain_json, time_of
 from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, SessionNotFound, StoreError
 from nacre.history import alias_table, session_state
+from nacre.history.copies import copies_of
 from nacre.history.list_page import Order, Wanted, Which, page_of, parse_cursor
 from nacre.history.overview import labels, overview, when_updated
 from nacre.history.record_range import RecordRange
@@ -45,6 +46,7 @@ from nacre.messages import (
     Page,
     QuarantineEntry,
     Receipt,
+    Redaction,
     Report,
     SessionInfo,
     Settlement,
@@ -154,6 +156,9 @@ class SessionIndex(Protocol):
 
     def forget(self, key: str) -> None:
         """Forget a session that was deleted."""
+
+    def erase(self, key: str) -> None:
+        """Forget a session of which something was erased, until it is read again; raises StoreError if it cannot."""
 
     def close(self) -> None:
         """Release everything."""
@@ -692,6 +697,50 @@ class Sessions:
         if self._index is not None:
             with suppress(ModuleNotFoundError):
                 self._index().forget(key)
+
+    def redact(
+        self,
+        key: str,
+        n: int,
+        *,
+        generation: str = "",
+        erase_copies: Callable[[Redaction], None] | None = None,
+    ) -> Redaction:
+        """Erase the content of one message for good, wherever the store has it; a marked hole stays.
+
+        Its number, role and place in the history stay, and so do the ids and names of tool calls; it is read with an
+        empty content and `extra["redacted"]`. Summaries, usage and notes can be erased, too. The answer names
+        the summaries and forks that may still have its words: these are not changed. Of several generations it is the
+        newest unless another is named, which may be in the trash. What `erase_copies` erases elsewhere belongs to it:
+        killed at any point, the next opening of the store finishes its part, and `finish_redactions` that one.
+
+        Raises SessionNotFound if there is no such session, Conflict if it has no such message.
+        """
+        key, n, uid = self.resolve(check_key(key)), check_int(n, "n", least=1), check_text(generation, "generation")
+        if uid and not _UID.match(uid):
+            raise InvalidArgument(f"generation must be 32 hexadecimal digits, or nothing, not {show(uid)}")
+        if is_internal(key) and not self._makes_internal:
+            raise InvalidKey(f"{key!r} is one of nacre's own sessions, whose records cannot be erased one by one")
+        has_copies = erase_copies is not None
+        found = self._store.redact(key, n, uid=uid, find_copies=copies_of, has_copies=has_copies)
+        self._finish(found, erase_copies)
+        return found
+
+    def finish_redactions(self, erase_copies: Callable[[Redaction], None] | None = None) -> None:
+        """Finish redactions that were cut short; those with copies elsewhere only if they can be erased here."""
+        files = self._files()
+        for found in files.resume_redactions() if files is not None else ():
+            self._finish(found, erase_copies)
+
+    def _finish(self, found: Redaction, erase_copies: Callable[[Redaction], None] | None) -> None:
+        """Erase what others than the store have of an erased message, after the store: the index reads the logs."""
+        if self._index is not None:
+            with suppress(ModuleNotFoundError):
+                self._index().erase(found.key)
+        if erase_copies is not None:
+            erase_copies(found)
+        if erase_copies is not None or not found.has_copies:
+            self._store.end_redaction(found)
 
     def forget_aliases(self, key: str) -> None:
         """Erase the other names of a key whose session was erased as a file; nothing happens if it has a session."""
@@ -1267,6 +1316,9 @@ class _NarrowIndex:
     def forget(self, key: str) -> None:
         """Do nothing: a session is deleted where all of them are."""
 
+    def erase(self, key: str) -> None:
+        self._whole.erase(key)
+
     def close(self) -> None:
         """Do nothing, for the same reason."""
 
@@ -1465,11 +1517,14 @@ def _origin(record: Record) -> int | None:
 def _data(record: Record) -> Any:
     """The fields of a record that are its own, not those that every record has."""
     if record.m is not None:
-        return msgspec.to_builtins(record.m)
+        message = msgspec.to_builtins(record.m)
+        return message if record.gone is None else {**message, "content": "", ERASED: True}
     if record.t in _NOTES or record.t.startswith("x."):
-        return record.data
+        return record.data if record.gone is None else {ERASED: True}
     fields = msgspec.to_builtins(record)
     return {name: value for name, value in fields.items() if name not in _ENVELOPE}
 
 
-_ENVELOPE = frozenset(("v", "n", "b", "tx", "r", "t", "ts", "id", "p", "restored_from", "st", "br", "fence"))
+_ENVELOPE = frozenset(
+    ("v", "n", "b", "tx", "r", "t", "ts", "id", "p", "gone", "restored_from", "st", "br", "fence")
+)

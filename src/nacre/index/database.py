@@ -172,6 +172,28 @@ class Database:
         except Exception as error:  # noqa: BLE001 - the same
             logger.info("the index was not changed", extra={"index": self._path, "error": describe_error(error)})
 
+    def erase(self, work: Callable[[sqlite3.Connection], bool]) -> None:
+        """Do some work that erases something, wherever there is an index; where it is left undone, delete the index.
+
+        Also what an earlier deletion that was cut short left of one. Raises StoreError if something stays.
+        """
+        if self._memory is not None:
+            work(self._memory)
+        is_done = False
+        if os.path.exists(self._path):
+            try:
+                is_done = work(self._on_disk())
+            except Exception as error:  # noqa: BLE001 - in a damaged database our own values may be anything
+                logger.info("the index is deleted", extra={"index": self._path, "error": describe_error(error)})
+        if not is_done:
+            self._close_disk()
+            _remove(self._folder)
+        rest = _others(self._folder) + ([] if is_done else [self._folder])
+        for folder in rest:
+            shutil.rmtree(folder, ignore_errors=True)
+        if any(map(os.path.lexists, rest)):
+            raise StoreError(f"the index at {self._folder} still has what was erased, and cannot be deleted")
+
     def close(self) -> None:
         """Close it; the next call opens it again."""
         self._close_disk()
@@ -272,6 +294,13 @@ def _identity(path: str) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return found.st_dev, found.st_ino
+
+
+def _others(folder: str) -> list[str]:
+    """What deletions of an index that were cut short have left of it."""
+    with suppress(FileNotFoundError), os.scandir(os.path.dirname(folder)) as entries:
+        return [entry.path for entry in entries if entry.path.startswith(f"{folder}.")]
+    return []
 
 
 def _remove(folder: str) -> None:

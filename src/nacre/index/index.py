@@ -132,6 +132,15 @@ class Index:
         with self._lock:
             self._database.try_run(lambda connection: self._catch_up.forget(connection, key))
 
+    def erase(self, key: str) -> None:
+        """Erase what is known of a session until it is read again, so that no byte of it is left in a file.
+
+        Where that cannot be, the whole index is deleted, and made again when it is next used. Raises StoreError if even
+        that is impossible.
+        """
+        with self._lock:
+            self._database.erase(lambda connection: self._catch_up.forget(connection, key))
+
     def close(self) -> None:
         """Close the database; twice is harmless."""
         with self._lock:

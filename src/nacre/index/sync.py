@@ -118,14 +118,14 @@ class CatchUp:
             if not any(met_others):
                 return
 
-    def forget(self, connection: sqlite3.Connection, key: str) -> None:
-        """Erase what is known of a session."""
+    def forget(self, connection: sqlite3.Connection, key: str) -> bool:
+        """Erase what is known of a session; tells whether nothing of it is left in the database's files."""
         self._stats = {}
         with transaction(connection):
             for (log,) in connection.execute("SELECT id FROM log WHERE key = ?", (key,)).fetchall():
                 _erase(connection, log)
             _save(connection, _load(connection)._replace(forgot=True))
-        scrub(connection)
+        return scrub(connection)
 
     def begin_in_child(self) -> None:
         """After a fork, in the child."""

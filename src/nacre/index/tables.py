@@ -102,12 +102,16 @@ def erase_text(connection: sqlite3.Connection, log: int) -> None:
         connection.execute(statement, (log,))
 
 
-def scrub(connection: sqlite3.Connection) -> None:
-    """After something was erased, leave nothing of it in the database's files."""
+def scrub(connection: sqlite3.Connection) -> bool:
+    """After something was erased, leave nothing of it in the database's files; tells whether that was possible."""
+    is_erased = ERASES_WORDS
     if not ERASES_WORDS and connection.execute("SELECT count(*) FROM message").fetchone()[0] <= _MAX_REWRITTEN:
         connection.execute("INSERT INTO words (words) VALUES ('optimize')")
         connection.execute("INSERT INTO grams (grams) VALUES ('optimize')")
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        is_erased = True
+    # While another process reads, its pages stay in the journal.
+    (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return is_erased and not is_busy
 
 
 def shrink(connection: sqlite3.Connection) -> None:

@@ -14,15 +14,19 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from nacre.errors import StoreError
 from nacre.storage.lines import Lines, Piece
-from nacre.storage.paths import make_folder, settle_names, write_all
-from nacre.storage.system import System
+from nacre.storage.paths import make_folder, replace_file, settle_names, write_all
+from nacre.storage.system import System, opened
 
 logger = logging.getLogger(__name__)
 
 _FRAME = 128 * 1024
 _STEP = 64 * 1024
 _MAGIC = b"\x28\xb5\x2f\xfd"
+_SKIPPED = b"\x50\x2a\x4d\x18"
+_SKIPPED_HEAD = len(_SKIPPED) + 4
+_LEVELS = (3, 19, 22, 12, 9, 15, 6, 1)
 
 
 class Extent(NamedTuple):
@@ -158,19 +162,85 @@ def _is_torn(file: Lines, at: int) -> bool:
     return True
 
 
-def _unpack(system: System, file: Lines, at: int = 0) -> Iterator[Piece]:
+def replace(system: System, path: str, change: Callable[[Piece], bytes]) -> int:
+    """Write a cold file again with other bytes for some of its lines; returns how many there were.
+
+    Its length stays, since the log's header says it: a frame that got smaller is followed by one that readers skip.
+    Of a damaged frame with such a line, what can be read is kept. Raises StoreError if something does not fit.
+    """
+    changed = 0
+    with opened(system, path) as fd:
+        file = Lines(system, fd, system.fstat(fd).st_size)
+        frames: list[tuple[int, bytes]] = []
+        for at, end, text, _ in _frames(file):
+            pieces = list(Lines.of(system, text).forward())
+            lines = list(map(change, pieces))
+            count = sum(piece.raw != line for piece, line in zip(pieces, lines, strict=True))
+            if count:
+                changed += count
+                ends = (text[piece.start + len(piece.raw) : piece.end] for piece in pieces)
+                frame = _fit(b"".join(line + end for line, end in zip(lines, ends, strict=True)), end - at)
+                if frame is None:
+                    raise StoreError(f"{path}: what is left of a frame does not fit into its place")
+                frames.append((at, frame))
+        if frames:
+            replace_file(system, path, _splice(file, frames))
+    return changed
+
+
+def _splice(file: Lines, frames: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
+    """The bytes of a file with other frames at some offsets, as long as those that are there."""
+    done = 0
+    for at, frame in frames:
+        yield file.read(done, at)
+        yield frame
+        done = at + len(frame)
+    yield file.read(done, file.size)
+
+
+def _fit(text: bytes, size: int) -> bytes | None:
+    """A frame of exactly so many bytes, with what readers skip after it; None if there is none."""
+    zstd = _zstd()
+    for level in _LEVELS:
+        for checksum in (1, 0):
+            options = {
+                zstd.CompressionParameter.compression_level: level,
+                zstd.CompressionParameter.checksum_flag: checksum,
+            }
+            frame: bytes = zstd.compress(text, options=options)
+            rest = size - len(frame)
+            if not rest:
+                return frame
+            if rest >= _SKIPPED_HEAD:
+                skipped = rest - _SKIPPED_HEAD
+                return frame + _SKIPPED + skipped.to_bytes(4, "little") + bytes(skipped)
+    return None
+
+
+def _frames(file: Lines, at: int = 0) -> Iterator[tuple[int, int, bytes, bool]]:
+    """Start, end and text of the frames from an offset on, and whether each is whole; those to skip are left out."""
     while at < file.size:
+        head = file.read(at, min(at + _SKIPPED_HEAD, file.size))
+        after = at + _SKIPPED_HEAD + int.from_bytes(head[len(_SKIPPED) :], "little")
+        if head.startswith(_SKIPPED) and len(head) == _SKIPPED_HEAD and after <= file.size:
+            at = after
+            continue
         text, end = _decompress(file, at)
         is_whole = end is not None
         if end is None:
             end = _next_frame(file, at + 1)
+        yield at, end, text, is_whole
+        at = end
+
+
+def _unpack(system: System, file: Lines, at: int = 0) -> Iterator[Piece]:
+    for start, end, text, is_whole in _frames(file, at):
         lines = Lines.of(system, text)
         for piece in lines.forward():
             if piece.record is not None:
-                yield Piece(at, end, piece.raw, piece.record)
+                yield Piece(start, end, piece.raw, piece.record)
         if lines.damaged or not is_whole or not text:
-            yield Piece(at, end, b"", None)
-        at = end
+            yield Piece(start, end, b"", None)
 
 
 def _next_frame(file: Lines, start: int) -> int:

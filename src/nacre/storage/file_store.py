@@ -16,6 +16,8 @@ from itertools import groupby, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from msgspec.structs import replace
+
 from nacre.errors import (
     Conflict,
     DurabilityUnknown,
@@ -26,7 +28,17 @@ from nacre.errors import (
     StoreError,
     describe_error,
 )
-from nacre.messages import Finding, Load, QuarantineEntry, Receipt, Report, Settlement, Version, describe_quarantine
+from nacre.messages import (
+    Finding,
+    Load,
+    QuarantineEntry,
+    Receipt,
+    Redaction,
+    Report,
+    Settlement,
+    Version,
+    describe_quarantine,
+)
 from nacre.records import ImportedRecord, Losses, Rules, TakeOver, Transaction, View
 from nacre.storage.change_marks import Marks
 from nacre.storage.group_commit import Pending
@@ -45,7 +57,7 @@ from nacre.storage.paths import (
     unlink_if_there,
 )
 from nacre.storage.plain_names import has_plain_name, path_now
-from nacre.storage.protocol import Generation, Later, Lease, Listed, Status
+from nacre.storage.protocol import FindCopies, Generation, Later, Lease, Listed, Status
 from nacre.storage.quarantine import IN_PLACE, Quarantine, entries, set_aside, settle
 from nacre.storage.session_files import unshare
 from nacre.storage.system import System, is_from_system, opened, wrap_error
@@ -55,6 +67,7 @@ from nacre.storage.writer_pool import SessionQueue, Writers
 from nacre.user_files import standby_documents
 
 if TYPE_CHECKING:
+    from nacre.storage.redaction import Redactor
     from nacre.storage.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -399,6 +412,28 @@ class FileStore:
             set_aside=sum(receipt.set_aside for receipt in receipts),
             quarantine=next((receipt.quarantine for receipt in receipts if receipt.quarantine), None),
         )
+
+    # ---- erasing one record
+
+    def redact(self, key: str, n: int, *, uid: str, find_copies: FindCopies, has_copies: bool) -> Redaction:
+        found = self._redactor().begin(key, n, uid=uid, find_copies=find_copies, has_copies=has_copies)
+        return replace(found, originals=tuple(self._originals(key)))
+
+    def end_redaction(self, redaction: Redaction) -> None:
+        self._redactor().end(redaction.key, redaction.generation, redaction.n)
+
+    def resume_redactions(self) -> list[Redaction]:
+        """Erase what redactions that were cut short have left in the store; returns those that are not over."""
+        redactor = self._redactor()
+        found = redactor.pending()
+        for intent in found:
+            redactor.resume(intent)
+        return [Redaction(key=one.key, generation=one.uid, n=one.n, has_copies=one.has_copies) for one in found]
+
+    def _redactor(self) -> Redactor:
+        from nacre.storage.redaction import Redactor  # noqa: PLC0415 - few ever need it
+
+        return Redactor(self._system, self._root, self._writers, self._briefly)
 
     # ---- quarantine
 

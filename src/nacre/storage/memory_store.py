@@ -10,15 +10,18 @@ from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
+from msgspec.structs import replace
+
 from nacre.codec import timestamp
 from nacre.errors import Conflict, SessionBusy, SessionNotFound, StoreError
-from nacre.messages import Load, QuarantineEntry, Receipt, Report, Settlement, Version
+from nacre.messages import Load, QuarantineEntry, Receipt, Redaction, Report, Settlement, Version
 from nacre.records import Losses, Record, Rules, State, TakeOver, Transaction, View
 from nacre.storage import blobs
 from nacre.storage.format import unseal
 from nacre.storage.group_commit import Nested, Pending, resolve
+from nacre.storage.holes import has_content, hole, plan
 from nacre.storage.paths import new_uid, stem
-from nacre.storage.protocol import Generation, Later, Lease, Listed, Status
+from nacre.storage.protocol import FindCopies, Generation, Later, Lease, Listed, Status
 from nacre.storage.recovery import Header
 from nacre.storage.session_files import Root, start_fork
 from nacre.storage.system import System
@@ -107,6 +110,28 @@ class _Life:
 
     def next_uid(self) -> str:
         return new_uid(self._system, after=[self._earlier.uid] if self._earlier is not None else [])
+
+    def redact(self, n: int, find_copies: FindCopies) -> Redaction:
+        """Erase the content of a record; raises Conflict if there is none."""
+        record = self.find(n)
+        if record is None or not has_content(record):
+            raise Conflict(f"session {self.key!r} has no message {n} whose content can be erased")
+        found = plan(self, record, find_copies)
+        holes = [hole(line, found.erased) for line in self._lines[: self.n]]
+        self._lines[: self.n] = [new or line for new, line in zip(holes, self._lines, strict=False)]
+        for name in found.payloads:
+            self._payloads.pop(name, None)
+        # Fingerprints of what these records were are forgotten, too.
+        self._ids = Ids()
+        return Redaction(
+            key=self.key,
+            generation=self.uid,
+            n=n,
+            erased=tuple(at for at, new in enumerate(holes, 1) if new is not None and at in found.erased.numbers),
+            payloads=len(found.payloads),
+            kept=found.kept,
+            summaries=found.summaries,
+        )
 
     def take(self, batch: Batch) -> None:
         """Store a batch; if it is interrupted before the number is set, nothing was stored."""
@@ -324,6 +349,20 @@ class MemoryStore:
     def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:  # noqa: ARG002 - RAM has no cold file
         stem(key)
         return False
+
+    def redact(self, key: str, n: int, *, uid: str, find_copies: FindCopies, has_copies: bool) -> Redaction:  # noqa: ARG002 - nothing outlives the process
+        stem(key)
+        with self._lock:
+            lives = [life for life in self._lives(key) if uid in ("", life.uid)]
+            if not lives:
+                raise SessionNotFound(f"there is no session {key!r}" + f" with the generation {uid}" * bool(uid))
+            life, record = lives[-1], lives[-1].find(n)
+            everybody = [*self._active.values(), *(one for archived in self._archived.values() for one in archived)]
+            forks = {one.key for one in everybody if one is not life and record is not None and one.find(n) == record}
+            return replace(life.redact(n, find_copies), forks=tuple(sorted(forks)))
+
+    def end_redaction(self, redaction: Redaction) -> None:
+        """Do nothing: what was begun came to its end."""
 
     def verify(self, key: str | None) -> Report:
         if key is not None:

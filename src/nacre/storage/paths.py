@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import stat as modes
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
@@ -24,6 +24,7 @@ _UID = re.compile(r"[0-9a-f]{32}\Z")
 _LAST_UID = "f" * 32
 _ANY_LOG = b'{"v":'
 _MAX_MICROS = 16**14 - 1
+_BLOCK = 1024 * 1024
 _SETTLED = 2_000_000_000
 """Nanoseconds after which the time of a folder tells of every change; clocks of file systems tick slowly."""
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
@@ -162,6 +163,26 @@ class SessionPaths(NamedTuple):
         return f"{self.root}/quarantine/{self.name}.{uid}.jsonl"
 
 
+class TrashedPaths(SessionPaths):
+    """The paths of a generation in the trash; `archived` is all of the log's name that follows the session's."""
+
+    __slots__ = ()
+
+    @property
+    def folder(self) -> str:
+        return f"{self.root}/trash"
+
+    @property
+    def _aside(self) -> str:
+        return f"{self.folder}/{self.name}.{self.archived.removesuffix('.archived')}"
+
+    def cold(self, uid: str) -> str:  # noqa: ARG002 - the name of the log has it
+        return f"{self._aside}.cold.zst"
+
+    def quarantine(self, uid: str) -> str:  # noqa: ARG002 - the same
+        return f"{self._aside}.quarantine"
+
+
 # ---- files
 
 
@@ -194,6 +215,36 @@ def write_all(system: System, fd: int, data: bytes) -> None:
         if more <= 0:
             raise OSError(errno.EIO, f"write took {more} of {len(data) - taken} bytes")
         taken += more
+
+
+def in_blocks(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Join parts into blocks of about a megabyte."""
+    block: list[bytes] = []
+    size = 0
+    for part in parts:
+        block.append(part)
+        size += len(part)
+        if size >= _BLOCK:
+            yield b"".join(block)
+            block, size = [], 0
+    yield b"".join(block)
+
+
+def replace_file(system: System, path: str, parts: Iterable[bytes]) -> None:
+    """Give a file another content, durably and as one step; what is called so is the old file or the new one."""
+    scratch = f"{path}.tmp"
+    unlink_if_there(system, scratch)
+    try:
+        with opened(system, scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW) as fd:
+            for block in in_blocks(parts):
+                write_all(system, fd, block)
+            system.fsync(fd)
+        system.rename(scratch, path)
+    except BaseException:
+        with suppress(OSError):
+            unlink_if_there(system, scratch)
+        raise
+    settle_names(system, os.path.dirname(path))
 
 
 def unlink_if_there(system: System, path: str) -> None:

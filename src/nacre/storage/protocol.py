@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from nacre.errors import InvalidArgument, InvalidKey
-from nacre.messages import Load, QuarantineEntry, Receipt, Report, Settlement, Version
+from nacre.messages import Load, QuarantineEntry, Receipt, Redaction, Report, Settlement, Version
 from nacre.records import Record, Transaction, View
 
 if TYPE_CHECKING:
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from nacre.storage.watch import Watch
 
 T = TypeVar("T")
+
+FindCopies = Callable[[View, Record], Sequence[int]]
+"""(session, record) -> the numbers of other records of the session that repeat what the record says."""
 
 Status = Literal["active", "archived", "emptied", ""]
 """What a key has: an active session, only archived ones, a log that has lost everything, or nothing."""
@@ -147,6 +150,15 @@ class Upkeep(Protocol):
     def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:
         """Move out what is not live, if it is worth it."""
 
+    def redact(self, key: str, n: int, *, uid: str, find_copies: FindCopies, has_copies: bool) -> Redaction:
+        """Erase the content of a record, and of those that repeat it; of the newest generation if none is named.
+
+        It is not over before `end_redaction`; with `has_copies` only after copies elsewhere were erased.
+        """
+
+    def end_redaction(self, redaction: Redaction) -> None:
+        """Say that nothing of an erased content is left anywhere."""
+
     def verify(self, key: str | None) -> Report:
         """Read everything, of one session or of all, and report what is wrong."""
 
@@ -226,6 +238,12 @@ class Prefixed:
 
     def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:
         return self._whole.compact(self._own(key), keep)
+
+    def redact(self, key: str, n: int, *, uid: str, find_copies: FindCopies, has_copies: bool) -> Redaction:
+        return self._whole.redact(self._own(key), n, uid=uid, find_copies=find_copies, has_copies=has_copies)
+
+    def end_redaction(self, redaction: Redaction) -> None:
+        self._whole.end_redaction(redaction)
 
     def verify(self, key: str | None) -> Report:
         if key is None:

@@ -28,7 +28,16 @@ from nacre.messages import QuarantineEntry, QuarantineRecord
 from nacre.records import Record
 from nacre.storage.format import escaped, salvage, unseal
 from nacre.storage.lines import Lines, Piece
-from nacre.storage.paths import SessionPaths, key_of, make_folder, settle_names, stem, uids_in, write_all
+from nacre.storage.paths import (
+    SessionPaths,
+    key_of,
+    make_folder,
+    replace_file,
+    settle_names,
+    stem,
+    uids_in,
+    write_all,
+)
 from nacre.storage.system import System, is_from_system, opened, unlock_and_close, wrap_error
 
 TORN = "torn"
@@ -45,6 +54,7 @@ UNREADABLE = "unreadable"
 _MAX_PART = 1024 * 1024
 _SEAL_SIZE = len(',"seal":"xxxxxxxx"}')
 _WITH_CONTENT = frozenset(("msg", "sum", "meta", "use", "tool"))
+_B64 = re.compile(rb"[A-Za-z0-9+/]{16,}={0,2}")
 _NO_TIME = "1970-01-01T00:00:00.000Z"
 
 
@@ -99,6 +109,7 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     len: int = 0
     crc: str = ""
     ts: str
+    gone: int = 0
     raw: str | None = None
     b64: str | None = None
 
@@ -163,15 +174,69 @@ def settle(system: System, place: SessionPaths, uid: str, numbers: Sequence[int]
 @contextmanager
 def _appending(system: System, path: str, flags: int) -> Iterator[tuple[int, list[_Part], dict[int, str]]]:
     """The file, locked, and what is in it; the next line will have a line of its own, even after a torn one."""
-    fd = system.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
+    fd = _open_locked(system, path, flags)
     try:
-        system.flock(fd, wait=True)
         data = _content(system, fd)
         if data and not data.endswith(b"\n"):
             write_all(system, fd, b"\n")
         yield fd, *_parse(data)
     finally:
         unlock_and_close(system, fd)
+
+
+def _open_locked(system: System, path: str, flags: int) -> int:
+    """Open and lock the file that has the name, also if another was given the name while its lock was waited for."""
+    while True:
+        fd = system.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
+        is_named = False
+        try:
+            system.flock(fd, wait=True)
+            with suppress(FileNotFoundError):
+                is_named = os.path.samestat(system.fstat(fd), system.stat(path))
+        finally:
+            if not is_named:
+                unlock_and_close(system, fd)
+        if is_named:
+            return fd
+
+
+def blank(system: System, path: str, change: Callable[[bytes], bytes], *, dry_run: bool = False) -> int:
+    """Let the bytes in a quarantine file become others of the same length; returns how many lines that changes.
+
+    Entries, and what is said of them, stay. With `dry_run` nothing is written.
+    """
+    try:
+        fd = _open_locked(system, path, 0)
+    except FileNotFoundError:
+        return 0
+    try:
+        lines = _content(system, fd).split(b"\n")
+        new = [_blank(line, change) for line in lines]
+        changed = sum(before != after for before, after in zip(lines, new, strict=True))
+        if changed and not dry_run:
+            replace_file(system, path, [b"\n".join(new)])
+        return changed
+    finally:
+        unlock_and_close(system, fd)
+
+
+def _blank(line: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    note = _read_note(line)
+    if note is None:
+        # A damaged line, in which the bytes are escaped once more, or in Base64.
+        plain = line.replace(b'\\"', b'"').replace(b"\\\\", b"\\")
+        with suppress(ValueError):
+            plain += b"\n" + base64.b64decode(max(_B64.findall(line), key=len, default=b""))
+        return line if change(plain) == plain else b" " * len(line)
+    data = change(note.data)
+    if data == note.data:
+        return line
+    crc, gone = f"{crc32(data):08x}", sum(one != other for one, other in zip(data, note.data, strict=True))
+    try:
+        note = replace(note, crc=crc, gone=gone, raw=data.decode(), b64=None)
+    except UnicodeDecodeError:
+        note = replace(note, crc=crc, gone=gone, b64=base64.b64encode(data).decode())
+    return _seal(note)[:-1]
 
 
 def _seal(note: _Note) -> bytes:
@@ -234,15 +299,8 @@ def _parse(data: bytes) -> tuple[list[_Part], dict[int, str]]:
     settled: dict[int, str] = {}
     ts = _NO_TIME
     for line in filter(None, data.split(b"\n")):
-        is_written = False
-        with suppress(msgspec.DecodeError, ValueError, RecursionError):
-            note = _decode(line)
-            # Lines from before there were numbers have only the checksum of their bytes.
-            is_sealed = line[-_SEAL_SIZE:] == b',"seal":"%08x"}' % crc32(line[:-_SEAL_SIZE])
-            is_older = not note.e and not note.settled and note.crc == f"{crc32(note.data):08x}"
-            datetime.fromisoformat(note.ts)
-            is_written = is_sealed or is_older
-        if not is_written:
+        note = _read_note(line)
+        if note is None:
             parts.append(_Part(0, "", UNREADABLE, "", ts, 0, line))
         elif note.settled:
             settled |= dict.fromkeys(note.ends, note.settled)
@@ -256,6 +314,19 @@ def _parse(data: bytes) -> tuple[list[_Part], dict[int, str]]:
             last = next(n for n in count(last + 1) if n not in taken)
             parts[at] = part._replace(n=last)
     return parts, settled
+
+
+def _read_note(line: bytes) -> _Note | None:
+    """What a line says; None if it is not what was written."""
+    with suppress(msgspec.DecodeError, ValueError, RecursionError):
+        note = _decode(line)
+        # Lines from before there were numbers have only the checksum of their bytes.
+        is_sealed = line[-_SEAL_SIZE:] == b',"seal":"%08x"}' % crc32(line[:-_SEAL_SIZE])
+        is_older = not note.e and not note.settled and note.crc == f"{crc32(note.data):08x}"
+        datetime.fromisoformat(note.ts)
+        if is_sealed or is_older:
+            return note
+    return None
 
 
 def _unseal(line: bytes) -> Record | None:

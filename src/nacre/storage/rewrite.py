@@ -18,13 +18,11 @@ from nacre.records import FORMAT, ImportedRecord, MemoryView, Record, RecordStam
 from nacre.storage import blobs
 from nacre.storage.compaction import Extent
 from nacre.storage.format import fields, resealed, seal, sealed_fields, short_enough, unseal
-from nacre.storage.paths import SessionPaths, unlink_if_there, write_all
+from nacre.storage.paths import SessionPaths, in_blocks, unlink_if_there, write_all
 from nacre.storage.recovery import Header, Survey, Tail, state_of
 from nacre.storage.system import System
 from nacre.storage.transaction import Seen
 from nacre.storage.view import LogView
-
-_BLOCK = 1024 * 1024
 
 
 class Successor(NamedTuple):
@@ -180,14 +178,9 @@ class Scratch:
 
     def write(self, lines: Iterable[bytes]) -> None:
         """Write lines, in blocks of about a megabyte."""
-        block, size = [], 0
-        for line in lines:
-            block.append(line)
-            size += len(line)
-            if size >= _BLOCK:
-                self._write(block)
-                block, size = [], 0
-        self._write(block)
+        for block in in_blocks(lines):
+            write_all(self._system, self.fd, block)
+            self.size += len(block)
 
     def install(self) -> None:
         """Flush the new log and give it the old one's name; the name is not yet flushed."""
@@ -201,8 +194,3 @@ class Scratch:
         except OSError:
             # The next rewrite removes it; the log itself was not touched.
             return
-
-    def _write(self, block: Sequence[bytes]) -> None:
-        data = b"".join(block)
-        write_all(self._system, self.fd, data)
-        self.size += len(data)

@@ -37,7 +37,7 @@ _LIGHT = 1024
 _MAINTENANCE = ("mark", "ids")
 
 Seen = tuple[int, str]
-"""The number that was returned, and a fingerprint of what was stored."""
+"""The number that was returned, and a fingerprint of what was stored; "" if some of that was erased."""
 
 
 class Ids:
@@ -78,8 +78,10 @@ class Ids:
                     found.setdefault(id, seen)
                 # What compaction carried over is right, even if it moved part of the group out.
                 if record.id is not None and record.id not in found:
-                    group = (later[n] for n in range(first, first + count) if n in later)
-                    found[record.id] = (last, fingerprint(_content(part, view) for part in group))
+                    group = [later[n] for n in range(first, first + count) if n in later]
+                    # Of what was erased there is no fingerprint: any content is taken for the same.
+                    is_known = all(part.gone is None for part in group)
+                    found[record.id] = (last, fingerprint(_content(part, view) for part in group) if is_known else "")
             self._seen.update(found)
             self._upto = view.n
         if len(self._seen) > 2 * WINDOW:
@@ -269,7 +271,7 @@ class Batch:
         if transaction.id is not None:
             seen = self.ids.get(transaction.id) or self._view.window().get(transaction.id)
             if seen is not None and seen[0] > self.n - WINDOW:
-                if seen[1] != transaction.print:
+                if seen[1] not in ("", transaction.print):
                     raise Conflict(f"id {transaction.id!r} was used for other content, stored as record {seen[0]}")
                 return seen[0]
         # 2. Only some transactions create a session.

@@ -20,7 +20,16 @@ from nacre.records import View
 from nacre.storage import blobs
 from nacre.storage.locks import KeyLock
 from nacre.storage.maintenance import key_of_log, size_of_file
-from nacre.storage.paths import SessionPaths, key_of, listed, make_folder, settle_names, uids_in, unlink_if_there
+from nacre.storage.paths import (
+    SessionPaths,
+    TrashedPaths,
+    key_of,
+    listed,
+    make_folder,
+    settle_names,
+    uids_in,
+    unlink_if_there,
+)
 from nacre.storage.plain_names import path_now
 from nacre.storage.system import opened, wrap_error
 from nacre.storage.view import reading
@@ -29,16 +38,6 @@ if TYPE_CHECKING:
     from nacre.storage.file_store import FileStore
 
 _NAME = re.compile(r"([^.]+)\.([0-9a-f]{32})\.(\d{1,18})(\.archived)?\.jsonl\Z")
-
-
-class _Trashed(SessionPaths):
-    """The paths of a session in the trash; `archived` is all of the log's name that follows the session's."""
-
-    __slots__ = ()
-
-    @property
-    def folder(self) -> str:
-        return f"{self.root}/trash"
 
 
 class _Log(NamedTuple):
@@ -111,7 +110,7 @@ class Trash:
                 paths = [f"{self._folder}/{file}" for file in files if file.startswith(beginnings)]
                 # A session whose log cannot be read has no title.
                 name, _, rest = os.path.basename(logs[-1].path).removesuffix(".jsonl").partition(".")
-                title, place = "", _Trashed(self._root, "", name, rest)
+                title, place = "", TrashedPaths(self._root, "", name, rest)
                 with suppress(OSError, StoreError), reading(self._system, place) as found_log:
                     title = title_of(found_log.view) if found_log.view is not None else ""
                 session = TrashedSession(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from nacre.codec import timestamp
@@ -595,6 +595,13 @@ class LogWriter:
             self._poisoned = str(error)
             raise
         self._named = True
+
+    def replace_lines(self, lines: Mapping[int, bytes]) -> None:
+        """Write the log again with other lines for some of its records; nothing else changes."""
+        surveyed = self.survey().lines()
+        self.install(Successor(self.header, self.n, self.state, (lines.get(n, line) for n, line in surveyed)))
+        # Fingerprints of what these records were are forgotten, too.
+        self._ids = Ids()
 
     def bring_back(self, transaction: Transaction) -> None:
         """Put moved-out records to which a transaction rewinds into the log again."""

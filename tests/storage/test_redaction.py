@@ -1,0 +1,314 @@
+"""Erasing one message: nothing of it is left in any file, everything else is as it was, and a hole stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import nacre
+from nacre import Message, Sessions, ToolCall
+from nacre.errors import Conflict, InvalidArgument, InvalidKey, SessionNotFound
+from nacre.history.session_state import RULES
+from nacre.storage.file_store import FileStore
+from nacre.storage.memory_store import MemoryStore
+from tests.erased import traces
+
+SECRET = 'the launch code is "00000000"\tand the door is blue'  # noqa: S105 - said by somebody
+LARGE = "a payload that is long " * 4_000
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def others(sessions: Sessions, key: str, n: int) -> list[object]:
+    return [entry for entry in sessions.records(key) if entry.n != n]
+
+
+def test_nothing_of_a_message_is_left_and_a_hole_stays(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("k", "user", "before")
+        n = sessions.add_message("k", "user", SECRET)
+        sessions.add_message("k", "assistant", "after")
+        assert [hit.n for hit in sessions.search("launch code")] == [n]
+        before = others(sessions, "k", n)
+        found = sessions.redact("k", n)
+        assert traces(SECRET, tmp_path) == []
+        assert others(sessions, "k", n) == before
+        assert [message.content for message in sessions.get_history("k")] == ["before", "", "after"]
+        assert sessions.get_history("k")[1].extra == {"redacted": True}
+        assert (found.n, found.erased, found.forks, found.summaries) == (n, (n,), (), ())
+        assert sessions.search("launch code") == []
+        assert [hit.n for hit in sessions.search("before")] == [2]
+        assert sessions.verify().ok
+    assert traces(SECRET, tmp_path) == []
+
+
+def test_a_log_keeps_its_length_and_every_other_line(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        for text in ("one", SECRET, "three"):
+            sessions.add_message("k", "user", text)
+        (log,) = (tmp_path / "store/sessions").glob("*.jsonl")
+        before = log.read_bytes().splitlines()
+        sessions.redact("k", 3)
+        after = log.read_bytes().splitlines()
+        assert list(map(len, after)) == list(map(len, before))
+        assert [line for line in after if line not in before] == [after[2]]
+        sessions.add_message("k", "user", "four")
+        assert len(sessions.get_history("k")) == 4
+
+
+def small(root: Path) -> Sessions:
+    """Sessions that move out whatever they can."""
+    return Sessions(FileStore(str(root), rules=RULES, compact_at=1))
+
+
+def move_out(sessions: Sessions, key: str = "k") -> None:
+    sessions.truncate_history(key, 1)
+    sessions.save(key)
+
+
+def test_a_message_that_was_moved_out_is_erased_there(tmp_path: Path) -> None:
+    with small(tmp_path / "store") as sessions:
+        for text in ("one", SECRET, "three", "four"):
+            sessions.add_message("k", "user", text)
+        move_out(sessions)
+        (cold,) = (tmp_path / "store/cold").iterdir()
+        length, before = cold.stat().st_size, others(sessions, "k", 3)
+        sessions.redact("k", 3)
+        assert traces(SECRET, tmp_path) == []
+        assert (cold.stat().st_size, others(sessions, "k", 3)) == (length, before)
+        assert [stored.message.content for stored in sessions.transcript("k")] == ["one", "", "three", "four"]
+        assert sessions.verify().ok
+        sessions.rewind("k", 5)
+        assert [message.content for message in sessions.get_history("k")] == ["one", "", "three", "four"]
+        move_out(sessions)
+        assert sessions.verify().ok
+
+
+def test_a_message_that_was_brought_back_is_erased_in_both_files(tmp_path: Path) -> None:
+    with small(tmp_path / "store") as sessions:
+        for text in ("one", SECRET, "three", "four"):
+            sessions.add_message("k", "user", text)
+        move_out(sessions)
+        sessions.rewind("k", 4)
+        assert len(traces(SECRET, tmp_path)) == 2
+        sessions.redact("k", 3)
+        assert traces(SECRET, tmp_path) == []
+        assert sessions.verify().ok
+
+
+@pytest.mark.parametrize("text", [SECRET, LARGE])
+def test_a_fork_gets_its_own_hole_and_its_parent_is_named(tmp_path: Path, text: str) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        for content in ("one", text, "three"):
+            sessions.add_message("k", "user", content)
+        sessions.fork("k", "f")
+        sessions.fork("f", "g")
+        found = sessions.redact("f", 3)
+        assert found.forks == ("g", "k")
+        assert [message.content for message in sessions.get_history("f")] == ["one", "", "three"]
+        for key in ("k", "g"):
+            assert [message.content for message in sessions.get_history(key)] == ["one", text, "three"]
+        assert sessions.redact("k", 3).forks == ("g",)
+        assert sessions.redact("g", 3).forks == ()
+        assert traces(text, tmp_path) == []
+        assert sessions.verify().ok
+
+
+def test_what_a_fork_shares_that_was_moved_out_is_erased(tmp_path: Path) -> None:
+    with small(tmp_path / "store") as sessions:
+        for content in ("one", SECRET, "three"):
+            sessions.add_message("k", "user", content)
+        move_out(sessions)
+        sessions.fork("k", "f")
+        assert sessions.redact("k", 3).forks == ("f",)
+        assert sessions.redact("f", 3).erased == (3,)
+        assert traces(SECRET, tmp_path) == []
+        assert [stored.message.content for stored in sessions.transcript("f")] == ["one", "", "three"]
+        assert sessions.verify().ok
+
+
+def test_a_fork_keeps_nothing_of_what_was_said_after_it(tmp_path: Path) -> None:
+    with small(tmp_path / "store") as sessions:
+        sessions.add_message("k", "user", "one")
+        sessions.add_message("k", "user", "two")
+        move_out(sessions)
+        sessions.fork("k", "f")
+        sessions.add_message("k", "user", SECRET)
+        sessions.add_message("k", "user", "four")
+        move_out(sessions)
+        sessions.rewind("k", 3)
+        n = next(stored.n for stored in sessions.transcript("k") if stored.message.content == SECRET)
+        assert sessions.redact("k", n).forks == ()
+        assert traces(SECRET, tmp_path) == []
+        assert [stored.message.content for stored in sessions.transcript("f")] == ["one", "two"]
+        assert sessions.verify().ok
+
+
+def test_a_message_of_an_archived_generation_is_erased(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("k", "user", SECRET)
+        sessions.archive("k")
+        sessions.add_message("k", "user", "a new beginning")
+        old = sessions.transcript("k")[0].generation
+        with pytest.raises(Conflict):
+            sessions.redact("k", 3)
+        assert sessions.redact("k", 2, generation=old).generation == old
+        assert traces(SECRET, tmp_path) == []
+        assert [stored.message.content for stored in sessions.transcript("k")] == ["", "a new beginning"]
+        sessions.delete("k")
+        sessions.add_message("k", "user", SECRET)
+        sessions.archive("k")
+        assert sessions.redact("k", 2).erased == (2,)
+        sessions.unarchive("k")
+        assert sessions.get_history("k")[0].content == ""
+        assert sessions.verify().ok
+
+
+def test_a_message_in_the_trash_is_erased_there(tmp_path: Path) -> None:
+    with small(tmp_path / "store") as sessions:
+        for text in ("one", SECRET, "three"):
+            sessions.add_message("k", "user", text)
+        move_out(sessions)
+        sessions.move_to_trash("k")
+        sessions.redact("k", 3)
+        assert traces(SECRET, tmp_path) == []
+        (trashed,) = sessions.list_trash()
+        sessions.restore_from_trash(trashed.id)
+        assert [stored.message.content for stored in sessions.transcript("k")] == ["one", "", "three"]
+        assert sessions.verify().ok
+
+
+def test_a_large_payload_goes_with_its_message(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("k", "user", LARGE)
+        sessions.add_message("other", "user", "x" * 100_000)
+        assert sessions.redact("k", 2).payloads == 1
+        assert traces(LARGE, tmp_path) == []
+        assert len(list((tmp_path / "store/blobs").iterdir())) == 2
+        assert sessions.verify().ok
+
+
+def test_a_payload_that_another_message_has_stays(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("k", "user", LARGE)
+        sessions.add_message("k", "user", LARGE)
+        found = sessions.redact("k", 2)
+        assert (found.payloads, found.kept) == (0, 1)
+        assert [message.content for message in sessions.get_history("k")] == ["", LARGE]
+        assert sessions.redact("k", 3).payloads == 1
+        assert traces(LARGE, tmp_path) == []
+
+
+def test_a_call_keeps_its_id_and_name_and_a_result_its_id(tmp_path: Path) -> None:
+    call = ToolCall(id="c1", name="write_file", arguments=f'{{"content": "{"x" * 40}"}}')
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("k", "user", "write it")
+        sessions.add_messages(
+            "k",
+            [
+                Message(
+                    role="assistant", content=SECRET, reasoning=SECRET, tool_calls=(call,), extra={"answers": ["i"]}
+                ),
+                Message(role="tool", content=SECRET, tool_call_id="c1", name="write_file"),
+            ],
+            id="group",
+        )
+        sessions.redact("k", 3)
+        sessions.redact("k", 4)
+        asked, result = sessions.get_history("k")[1:]
+        assert (asked.tool_calls, asked.reasoning) == ((ToolCall(id="c1", name="write_file"),), None)
+        assert asked.extra == {"answers": ["i"], "redacted": True}
+        assert (result.role, result.tool_call_id, result.content) == ("tool", "c1", "")
+        assert traces(SECRET, tmp_path) == traces("x" * 40, tmp_path) == []
+        assert sessions.verify().ok
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_retry_of_an_erased_message_is_answered_with_its_number(tmp_path: Path, moved: bool) -> None:
+    with small(tmp_path / "store") as sessions:
+        n = sessions.add_messages("k", [Message(role="user", content=SECRET)], id="i")
+        other = sessions.add_messages("k", [Message(role="user", content="other")], id="j")
+        if moved:
+            sessions.add_message("k", "user", "last")
+            move_out(sessions)
+        sessions.redact("k", n)
+        for content in (SECRET, "anything"):
+            assert sessions.add_messages("k", [Message(role="user", content=content)], id="i") == n
+        assert sessions.add_messages("k", [Message(role="user", content="other")], id="j") == other
+        with pytest.raises(Conflict):
+            sessions.add_messages("k", [Message(role="user", content="anything")], id="j")
+
+
+def test_summaries_that_cover_a_message_are_named_and_can_be_erased(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        for text in (SECRET, "two", "three"):
+            sessions.add_message("k", "user", text)
+        sessions.set_summary("k", f"summary: {SECRET}", upto=2)
+        sessions.set_summary("k", "later", upto=3)
+        assert sessions.redact("k", 2).summaries == (5, 6)
+        assert sessions.redact("k", 3).summaries == (6,)
+        assert sessions.redact("k", 4).summaries == ()
+        sessions.redact("k", 5)
+        sessions.redact("k", 6)
+        assert sessions.get_summary("k") == ""
+        assert traces(SECRET, tmp_path) == []
+
+
+def test_a_title_and_an_undo_copy_that_repeat_a_message_go_with_it(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        n = sessions.add_message("k", "user", SECRET)
+        sessions.set_meta("k", title=SECRET[:20] + "…", cwd="/here")
+        sessions.append("k", "x.file", {"path": "a", "before": f"line\n{SECRET}\n"})
+        sessions.append("k", "x.file", {"path": "b", "before": "something else that is long"})
+        assert sessions.redact("k", n).erased == (2, 3, 4)
+        assert sessions.get_meta("k") == {"cwd": "/here"}
+        assert [entry.data for entry in sessions.records("k", "x.file")] == [
+            {"redacted": True},
+            {"path": "b", "before": "something else that is long"},
+        ]
+        assert traces(SECRET, tmp_path) == traces(SECRET[:20], tmp_path) == []
+
+
+def test_notes_can_be_erased_however_short(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.append("k", "x.pin", 7)
+        sessions.append("k", "use", {"prompt": 1})
+        assert [sessions.redact("k", n).erased for n in (2, 3)] == [(2,), (3,)]
+        assert [entry.data for entry in sessions.records("k")[1:]] == [{"redacted": True}] * 2
+        assert sessions.verify().ok
+
+
+def test_erasing_twice_is_harmless(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("k", "user", SECRET)
+        assert sessions.redact("k", 2).erased == (2,)
+        log = next((tmp_path / "store/sessions").glob("*.jsonl")).read_bytes()
+        assert sessions.redact("k", 2).erased == ()
+        assert next((tmp_path / "store/sessions").glob("*.jsonl")).read_bytes() == log
+
+
+@pytest.mark.parametrize("place", ["files", "memory"])
+def test_what_cannot_be_erased_is_refused(tmp_path: Path, place: str) -> None:
+    store = FileStore(str(tmp_path / "store"), rules=RULES) if place == "files" else MemoryStore(rules=RULES)
+    with Sessions(store) as sessions:
+        with pytest.raises(SessionNotFound):
+            sessions.redact("k", 2)
+        sessions.add_message("k", "user", "hi")
+        sessions.set_meta("k", title="t")
+        for n in (1, 3, 9):
+            with pytest.raises(Conflict):
+                sessions.redact("k", n)
+        with pytest.raises(SessionNotFound):
+            sessions.redact("k", 2, generation="0" * 32)
+        for wrong in (0, "2", 2.0, True):
+            with pytest.raises(InvalidArgument):
+                sessions.redact("k", wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument):
+            sessions.redact("k", 2, generation="first")
+        with pytest.raises(InvalidKey):
+            sessions.redact("nacre:memory", 2)
