@@ -28,6 +28,7 @@ SESSIONS = {
     "unarchive": "make archived sessions active again",
     "move-folder": "update the folder of chats after a folder was moved",
     "rm": "move sessions to the trash",
+    "redact": "erase the content of one message for good",
     "trash": "list, restore or empty the trash",
     "restore": "restore sessions from the trash",
     "export": "export a conversation as Markdown, HTML or JSON",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from nacre.codec import ERASED_TEXT
 from nacre.errors import StoreError
 from nacre.history import session_state
 from nacre.history.message_text import text_of
@@ -65,6 +66,8 @@ def overview(view: Records) -> Overview:
         return found
     # The first line that says something, or the tools that are called.
     line = text_of(last).strip().partition("\n")[0].strip() or ", ".join(call.name for call in last.tool_calls)
+    if record is not None and record.gone is not None:
+        line = ERASED_TEXT
     state = "unanswered" if last.role == "user" else "idle"
     if last.tool_calls or last.role == "tool":
         state = "interrupted"

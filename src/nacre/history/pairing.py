@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nacre.codec import ERASED_TEXT, is_erased
 from nacre.messages import Message, ToolCall
 
 INTERRUPTED = "interrupted, outcome unknown"
@@ -175,7 +176,7 @@ class _Asking:
                 failed = {"failed": True}
                 yield Message(role="tool", tool_call_id=call.id, name=call.name, content=INTERRUPTED, extra=failed)
             else:
-                content = _content(result.content, has_images=True)
+                content = ERASED_TEXT if is_erased(result) else _content(result.content, has_images=True)
                 yield replace(result, tool_calls=(), tool_call_id=call.id, name=call.name, content=content)
 
 
@@ -246,6 +247,8 @@ def _put_before(content: str | list[Any], words: str, gap: str) -> str | list[An
 
 
 def _placeholder(message: Message) -> str:
+    if is_erased(message):
+        return ERASED_TEXT
     return "[attachment]" if message.media else ""
 
 

@@ -427,6 +427,15 @@ class Memory:
         """
         return self._erase(lambda line: line.source is not None and line.source.key == key)
 
+    def forget_message(self, key: str, n: int) -> int:
+        """Erase all that was learned from a turn that a message is in, for good; returns how many lines that were."""
+
+        def is_meant(line: Line) -> bool:
+            source = line.source
+            return source is not None and source.key == key and source.n <= n <= max(source.n, source.upto)
+
+        return self._erase(is_meant)
+
     def erase(self, ids: Iterable[str]) -> int:
         """Erase lines for good, with all that belongs to them; returns how many that were."""
         wanted = set(ids)

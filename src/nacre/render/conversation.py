@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nacre.codec import ERASED_TEXT, is_erased
 from nacre.messages import QuarantineEntry, Stored, ToolCall, describe_quarantine
 from nacre.records import Losses
 from nacre.render.text import count, size
@@ -122,7 +123,7 @@ def parts(
 
 def _view(one: Stored, *, label: str, is_live: bool) -> MessageView:
     message = one.message
-    text, others = text_of(message.content)
+    text, others = text_of(message.content) if not is_erased(message) else (ERASED_TEXT, ())
     return MessageView(
         label=label,
         role=message.role,

@@ -29,6 +29,7 @@ from nacre.runtime.folder import apply_config, open_folder, shell_word, sources
 from nacre.runtime.gateway.access import Guests
 from nacre.runtime.model_chain import provider_for
 from nacre.runtime.permissions import PermissionStore
+from nacre.runtime.redaction import finish_redactions
 from nacre.runtime.trust import Notices
 from nacre.sessions import Sessions
 
@@ -169,6 +170,7 @@ async def _open_memory(app: App, home: Path, closing: Closing) -> Memory:
     closing.add("memory", memory.close)
     try:
         await anyio.to_thread.run_sync(memory.start)
+        await anyio.to_thread.run_sync(finish_redactions, app.sessions, memory)
     except NacreError:
         # Conversations go on without it; its worker tries again.
         logger.exception("memory could not start")

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from nacre.codec import timestamp
 from nacre.errors import Conflict, SessionBusy, SessionNotFound, StoreError
 from nacre.messages import Load, QuarantineEntry, Receipt, Redaction, Report, Settlement, Version
-from nacre.records import Losses, Record, Rules, State, TakeOver, Transaction, View
+from nacre.records import FORMAT, Losses, Record, Rules, State, TakeOver, Transaction, View
 from nacre.storage import blobs
-from nacre.storage.format import unseal
+from nacre.storage.format import seal, unseal
 from nacre.storage.group_commit import Nested, Pending, resolve
 from nacre.storage.holes import has_content, hole, plan
 from nacre.storage.paths import new_uid, stem
@@ -121,8 +121,12 @@ class _Life:
         self._lines[: self.n] = [new or line for new, line in zip(holes, self._lines, strict=False)]
         for name in found.payloads:
             self._payloads.pop(name, None)
-        # Fingerprints of what these records were are forgotten, too.
+        # Fingerprints of what these records were are forgotten, too. A mark shows others that the session has changed.
         self._ids = Ids()
+        ts = timestamp(self._system.now())
+        mark = Record(v=FORMAT, n=self.n + 1, t="mark", ts=ts, kept=self.n, st=self.state)
+        self._lines[self.n :] = [seal(mark)[:-1]]
+        self.n, self.updated, self.size = mark.n, ts, sum(map(len, self._lines))
         return Redaction(
             key=self.key,
             generation=self.uid,

@@ -140,7 +140,7 @@ class Redactor:
 
         def work(writer: LogWriter) -> None:
             with _in_doubt(intent):
-                self._erase(writer, empty, intent)
+                self._erase(writer, empty, intent, is_resumed=True)
 
         with suppress(SessionNotFound):
             self._with_log(intent.key, intent.uid, work)
@@ -307,7 +307,7 @@ class Redactor:
 
     # ---- erasing
 
-    def _erase(self, writer: LogWriter, redaction: Redaction, intent: Intent) -> Redaction:
+    def _erase(self, writer: LogWriter, redaction: Redaction, intent: Intent, *, is_resumed: bool = False) -> Redaction:
         system, erased, uid = self._system, intent.erased, intent.uid
         home, header = SessionPaths.of(self._root, intent.key), writer.header
         lines = [piece.raw for piece in writer.view().pieces() if piece.record and piece.record.n in erased.numbers]
@@ -332,13 +332,15 @@ class Redactor:
                 shared = partial(_change, trace, erased, low, level.n)
                 self._replace_base(home.base(uid, depth), level, shared)
 
-        # 4. The log.
+        # 4. The log, also if it was not there: a process that has the session in memory sees by its end that it changed
+        #    and reads it again.
         changed: dict[int, bytes] = {}
         for n, line in writer.survey().lines():
             if n in erased.numbers or b'"t":"ids"' in line:
                 new = hole(line[:-1], erased)
                 changed |= {n: new + b"\n"} if new is not None else {}
-        if changed:
+        done = sorted(found.n for raw in lines if (found := unseal(raw)) is not None and hole(raw, erased))
+        if changed or done or is_resumed:
             writer.replace_lines(changed)
 
         # 5. Large payloads that only this had.
@@ -350,7 +352,6 @@ class Redactor:
             for path in [path for path in blobs.unused(system, self._root) if path.endswith(intent.payloads)]:
                 unlink_if_there(system, path)
             settle_names(system, home.blobs)
-        done = sorted(unsealed.n for raw in lines if (unsealed := unseal(raw)) is not None and hole(raw, erased))
         return replace(redaction, erased=tuple(done), payloads=len(intent.payloads), quarantined=quarantined)
 
     def _replace_base(self, path: str, level: Level, change: Callable[[Piece], bytes]) -> None:

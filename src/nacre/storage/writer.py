@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from nacre.codec import timestamp
@@ -15,6 +16,7 @@ from nacre.errors import Conflict, DurabilityUnknown, SessionBusy, StoreError
 from nacre.records import Record, Rules, State, Transaction
 from nacre.storage import blobs, compaction, rewrite
 from nacre.storage.change_marks import Marks
+from nacre.storage.format import seal
 from nacre.storage.lines import Lines, Piece
 from nacre.storage.locks import KeyLock
 from nacre.storage.paths import (
@@ -597,9 +599,11 @@ class LogWriter:
         self._named = True
 
     def replace_lines(self, lines: Mapping[int, bytes]) -> None:
-        """Write the log again with other lines for some of its records; nothing else changes."""
-        surveyed = self.survey().lines()
-        self.install(Successor(self.header, self.n, self.state, (lines.get(n, line) for n, line in surveyed)))
+        """Write the log again with other lines for some of its records, and a mark: others see that it has changed."""
+        survey = self.survey()
+        mark = self.closing().mark(kept=survey.count)
+        changed = (lines.get(n, line) for n, line in survey.lines())
+        self.install(Successor(self.header, mark.n, self.state, chain(changed, [seal(mark)])))
         # Fingerprints of what these records were are forgotten, too.
         self._ids = Ids()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from nacre.codec import ERASED_TEXT, is_erased
 from nacre.history.branches import Bar
 from nacre.history.transcript import Chunk, Fork, Transcript
 from nacre.index.query import parse
@@ -153,11 +154,14 @@ def _calls_of(said: MessageView, scene: Scene) -> list[CallView]:
     is_newest = scene.newest in {said.label, *(call.result.label for call in said.calls if call.result is not None)}
     for call, given in zip(said.calls, scene.given[said.label].tool_calls, strict=True):
         result, answer = call.result, scene.given.get(call.result.label) if call.result is not None else None
+        text = text_of(answer.content)[0] if answer is not None else ""
+        if answer is not None and is_erased(answer):
+            text = ERASED_TEXT
         made.append(
             CallView(
                 call=call,
                 given=given,
-                text=text_of(answer.content)[0] if answer is not None else "",
+                text=text,
                 since=since,
                 end=result.ts if result is not None else since,
                 has_failed=answer is not None and answer.extra.get("failed") is True,
