@@ -308,7 +308,6 @@ class Redaction(Struct, frozen=True, kw_only=True):
     summaries: tuple[int, ...] = ()
     forks: tuple[str, ...] = ()
     originals: tuple[str, ...] = ()
-    has_copies: bool = False
 
 
 class TrashedSession(Struct, frozen=True, kw_only=True):

@@ -723,24 +723,28 @@ class Sessions:
             raise InvalidKey(f"{key!r} is one of nacre's own sessions, whose records cannot be erased one by one")
         has_copies = erase_copies is not None
         found = self._store.redact(key, n, uid=uid, find_copies=copies_of, has_copies=has_copies)
-        self._finish(found, erase_copies)
+        # After the store, since the index reads the logs.
+        self._erase_from_index(key)
+        if erase_copies is not None:
+            erase_copies(found)
+        self._store.end_redaction(found)
         return found
 
     def finish_redactions(self, erase_copies: Callable[[Redaction], None] | None = None) -> None:
-        """Finish redactions that were cut short; those with copies elsewhere only if they can be erased here."""
+        """Finish redactions that were cut short; what others than the store have only if it can be erased here."""
         files = self._files()
-        for found in files.resume_redactions() if files is not None else ():
-            self._finish(found, erase_copies)
+        for found, has_copies, is_stored in files.resume_redactions() if files is not None else ():
+            if not is_stored:
+                self._erase_from_index(found.key)
+            if has_copies and erase_copies is not None:
+                erase_copies(found)
+            if not (is_stored and has_copies and erase_copies is None):
+                self._store.end_redaction(found, are_copies_left=has_copies and erase_copies is None)
 
-    def _finish(self, found: Redaction, erase_copies: Callable[[Redaction], None] | None) -> None:
-        """Erase what others than the store have of an erased message, after the store: the index reads the logs."""
+    def _erase_from_index(self, key: str) -> None:
         if self._index is not None:
             with suppress(ModuleNotFoundError):
-                self._index().erase(found.key)
-        if erase_copies is not None:
-            erase_copies(found)
-        if erase_copies is not None or not found.has_copies:
-            self._store.end_redaction(found)
+                self._index().erase(key)
 
     def forget_aliases(self, key: str) -> None:
         """Erase the other names of a key whose session was erased as a file; nothing happens if it has a session."""

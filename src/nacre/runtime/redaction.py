@@ -21,11 +21,11 @@ class Erasure(Struct, frozen=True, kw_only=True):
     are_copies_gone: bool
 
 
-def redact(sessions: Sessions, memory: Memory, key: str, n: int, *, generation: str = "") -> Erasure:
+def redact(sessions: Sessions, memory: Memory | None, key: str, n: int, *, generation: str = "") -> Erasure:
     """Erase the content of a message wherever the store or the agent has it; raises what `Sessions.redact` raises.
 
     Killed at any point it is finished by the next opening of the store, and memory's part by the next start of the
-    agent or the next redaction.
+    agent. An agent without memory has learned nothing.
     """
     facts, are_copies_gone = 0, True
 
@@ -46,7 +46,9 @@ def finish_redactions(sessions: Sessions, memory: Memory) -> None:
     sessions.finish_redactions(erase)
 
 
-def _erase_copies(sessions: Sessions, memory: Memory, found: Redaction) -> tuple[int, bool]:
+def _erase_copies(sessions: Sessions, memory: Memory | None, found: Redaction) -> tuple[int, bool]:
     """Erase the lines that were learned from a message, and copies of answered messages."""
-    facts = memory.forget_message(found.key, found.n) if memory.lines_from(found.key) else 0
+    facts = 0
+    if memory is not None and memory.lines_from(found.key):
+        facts = memory.forget_message(found.key, found.n)
     return facts, not any(map(sessions.exists, KEYS)) or forget_answered(sessions)

@@ -419,16 +419,21 @@ class FileStore:
         found = self._redactor().begin(key, n, uid=uid, find_copies=find_copies, has_copies=has_copies)
         return replace(found, originals=tuple(self._originals(key)))
 
-    def end_redaction(self, redaction: Redaction) -> None:
-        self._redactor().end(redaction.key, redaction.generation, redaction.n)
+    def end_redaction(self, redaction: Redaction, *, are_copies_left: bool = False) -> None:
+        found = redaction
+        self._redactor().end(found.key, found.generation, found.n, are_copies_left=are_copies_left)
 
-    def resume_redactions(self) -> list[Redaction]:
-        """Erase what redactions that were cut short have left in the store; returns those that are not over."""
+    def resume_redactions(self) -> list[tuple[Redaction, bool, bool]]:
+        """Erase what redactions that were cut short have left in the store.
+
+        Returns them, whether others than the store have copies, and whether these were all that was left.
+        """
         redactor = self._redactor()
         found = redactor.pending()
         for intent in found:
-            redactor.resume(intent)
-        return [Redaction(key=one.key, generation=one.uid, n=one.n, has_copies=one.has_copies) for one in found]
+            if not intent.is_stored:
+                redactor.resume(intent)
+        return [(Redaction(key=one.key, generation=one.uid, n=one.n), one.has_copies, one.is_stored) for one in found]
 
     def _redactor(self) -> Redactor:
         from nacre.storage.redaction import Redactor  # noqa: PLC0415 - few ever need it

@@ -365,7 +365,7 @@ class MemoryStore:
             forks = {one.key for one in everybody if one is not life and record is not None and one.find(n) == record}
             return replace(life.redact(n, find_copies), forks=tuple(sorted(forks)))
 
-    def end_redaction(self, redaction: Redaction) -> None:
+    def end_redaction(self, redaction: Redaction, *, are_copies_left: bool = False) -> None:
         """Do nothing: what was begun came to its end."""
 
     def verify(self, key: str | None) -> Report:

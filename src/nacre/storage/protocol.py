@@ -156,8 +156,8 @@ class Upkeep(Protocol):
         It is not over before `end_redaction`; with `has_copies` only after copies elsewhere were erased.
         """
 
-    def end_redaction(self, redaction: Redaction) -> None:
-        """Say that nothing of an erased content is left anywhere."""
+    def end_redaction(self, redaction: Redaction, *, are_copies_left: bool = False) -> None:
+        """Say that nothing of an erased content is left anywhere, or only copies that others than the store have."""
 
     def verify(self, key: str | None) -> Report:
         """Read everything, of one session or of all, and report what is wrong."""
@@ -242,8 +242,8 @@ class Prefixed:
     def redact(self, key: str, n: int, *, uid: str, find_copies: FindCopies, has_copies: bool) -> Redaction:
         return self._whole.redact(self._own(key), n, uid=uid, find_copies=find_copies, has_copies=has_copies)
 
-    def end_redaction(self, redaction: Redaction) -> None:
-        self._whole.end_redaction(redaction)
+    def end_redaction(self, redaction: Redaction, *, are_copies_left: bool = False) -> None:
+        self._whole.end_redaction(redaction, are_copies_left=are_copies_left)
 
     def verify(self, key: str | None) -> Report:
         if key is None:

@@ -104,11 +104,16 @@ class Redactor:
         make_folder(self._system, f"{self._root}/{FOLDER}")
         replace_file(self._system, self._path(intent.key, intent.uid, intent.n), [msgspec.json.encode(intent)])
 
-    def end(self, key: str, uid: str, n: int) -> None:
-        """Note that everything is done."""
+    def end(self, key: str, uid: str, n: int, *, are_copies_left: bool) -> None:
+        """Note that everything is done, or everything but what others than the store have to do."""
         with wrap_error(DurabilityUnknown, "the content is erased, but not the note that it is to be"):
-            unlink_if_there(self._system, self._path(key, uid, n))
-            settle_names(self._system, f"{self._root}/{FOLDER}")
+            if are_copies_left:
+                for intent in self.pending():
+                    if (intent.key, intent.uid, intent.n) == (key, uid, n):
+                        self.note(replace(intent, is_stored=True))
+            else:
+                unlink_if_there(self._system, self._path(key, uid, n))
+                settle_names(self._system, f"{self._root}/{FOLDER}")
 
     def _path(self, key: str, uid: str, n: int) -> str:
         return f"{self._root}/{FOLDER}/{SessionPaths.of(self._root, key).name}.{uid}.{n}.json"
@@ -129,13 +134,13 @@ class Redactor:
                 return self._erase(writer, planned, intent), intent
 
         redaction, intent = self._with_log(key, uid, work)
-        self._finish_store(intent)
+        with _in_doubt(intent):
+            # After the log: from now on nobody makes another link to the file that it was.
+            self._trim_forks(intent.n)
         return redaction
 
     def resume(self, intent: Intent) -> None:
         """Erase what is left; of a generation that was deleted meanwhile that is nothing."""
-        if intent.is_stored:
-            return
         empty = Redaction(key=intent.key, generation=intent.uid, n=intent.n)
 
         def work(writer: LogWriter) -> None:
@@ -144,14 +149,8 @@ class Redactor:
 
         with suppress(SessionNotFound):
             self._with_log(intent.key, intent.uid, work)
-        self._finish_store(intent)
-
-    def _finish_store(self, intent: Intent) -> None:
         with _in_doubt(intent):
-            # After the log: from now on nobody makes another link to the file that it was.
             self._trim_forks(intent.n)
-            if intent.has_copies:
-                self.note(replace(intent, is_stored=True))
 
     def _with_log(self, key: str, uid: str, work: Callable[[LogWriter], T]) -> T:
         """Do something to the log of a generation, wherever that is, with the locks of the key and the log."""

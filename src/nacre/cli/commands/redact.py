@@ -51,7 +51,6 @@ def run(args: Namespace, out: Out) -> int:
         out.confirm(f"Erase the content of {name} for good?", yes=args.yes)
         found, facts, note = _erase(args, sessions, target.key, n, target.generation)
     receipt = {**document, **msgspec.to_builtins(found), "facts": facts}
-    del receipt["has_copies"]
     code = out.receipt(receipt, _text(found, name, facts), note=note)
     if found.forks:
         out.note(

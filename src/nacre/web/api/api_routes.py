@@ -20,6 +20,8 @@ from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Called, Emit, Notice, Returned, Text, Thought
 from nacre.keys import is_internal
 from nacre.runtime import App
+from nacre.runtime.redaction import Erasure
+from nacre.runtime.redaction import redact as erase_message
 from nacre.runtime.titles import first_title
 from nacre.sessions import Sessions
 from nacre.web.api import queries, schemas
@@ -148,6 +150,23 @@ async def _change(act: Act, done: Callable[..., schemas.Done], request: Request)
     return json_response(done(key=key))
 
 
+async def redact(request: Request) -> Response:
+    """Erase the content of a message, with what the agent made of it."""
+    query, key, app = parse_query(request, schemas.RedactQuery), writable_key(request), agent(request)
+    number = request.path_params["n"]
+    if not (number.isascii() and number.isdecimal() and len(number) < 17):  # noqa: PLR2004 - digits of 53 bits
+        raise Fault("usage", "a message is named by its number")
+    done: list[Erasure] = []
+
+    def act(sessions: Sessions, key: str) -> None:
+        queries.check_is_key(sessions, key)
+        done.append(erase_message(sessions, app.memory, key, int(number), generation=query.generation))
+
+    await at_rest(app, key, act)
+    found = msgspec.to_builtins(done[0].redaction)
+    return json_response(schemas.Redacted(**found, facts=done[0].facts))
+
+
 async def stop(request: Request) -> Response:
     """Stop the turn that runs in a session."""
     parse_query(request, schemas.NoQuery)
@@ -168,6 +187,7 @@ _HANDLERS: dict[str, Handler] = {
     "archive": partial(_change, queries.archive, partial(schemas.Done, operation="archive", status="archived")),
     "unarchive": partial(_change, queries.unarchive, partial(schemas.Done, operation="unarchive", status="active")),
     "delete": partial(_change, queries.erase, partial(schemas.Done, operation="rm", status="erased")),
+    "redact": redact,
     "stop": stop,
 }
 routes = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -81,6 +82,14 @@ OPERATIONS = (
     Operation("unarchive", "POST", f"{_KEY}/unarchive", "Make an archived session active again", schemas.Done),
     Operation("stop", "POST", f"{_KEY}/stop", "Stop the running turn of a session", schemas.Done),
     Operation("delete", "DELETE", _KEY, "Erase a session for good", schemas.Done),
+    Operation(
+        "redact",
+        "DELETE",
+        f"{_KEY}/messages/{{n}}",
+        "Erase the content of one message for good; a marked hole stays",
+        schemas.Redacted,
+        query=schemas.RedactQuery,
+    ),
     Operation("models", "GET", "/v1/models", "List the models", openai.ModelList),
     Operation("model", "GET", "/v1/models/{id}", "One model", openai.Model),
     Operation(
@@ -136,6 +145,7 @@ _EVENT = {
 }
 _PLACES: dict[str, tuple[dict[str, Any], str]] = {
     "key": (msgspec.json.schema(schemas.Key), "The session's key, as one segment: a slash in it is written %2F"),
+    "n": ({"type": "integer", "minimum": 1}, "The number of the message"),
     "id": ({"type": "string", "minLength": 1}, "The name of the model or the id of the response"),
 }
 
@@ -205,7 +215,7 @@ def _parameters(one: Operation) -> list[dict[str, Any]]:
         return {"name": name, "in": place, "required": required, "schema": schema, **more}
 
     found = []
-    if name := one.path.partition("{")[2].partition("}")[0]:
+    for name in re.findall(r"{(\w+)}", one.path):
         schema, description = _PLACES[name]
         found.append(parameter(name, "path", schema, required=True, description=description))
     if one.query is not None:

@@ -201,6 +201,32 @@ class Done(Struct, frozen=True, kw_only=True):
     status: Literal["archived", "active", "erased", "stopped", "idle"]
 
 
+class RedactQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which generation of a session is meant; the newest if none is named."""
+
+    generation: str = ""
+
+
+class Redacted(Struct, frozen=True, kw_only=True):
+    """What was erased with the content of a message, and who may still have its words."""
+
+    schema_version: Literal[1] = 1
+    ok: bool = True
+    operation: Literal["redact"] = "redact"
+    dry_run: bool = False
+    key: str
+    generation: str
+    n: int
+    erased: tuple[int, ...]
+    payloads: int
+    kept: int
+    quarantined: int
+    summaries: tuple[int, ...]
+    forks: tuple[str, ...]
+    originals: tuple[str, ...]
+    facts: int
+
+
 class Renamed(Struct, frozen=True, kw_only=True):
     """A session's new and old title."""
 
