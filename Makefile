@@ -15,7 +15,7 @@ PAGES := README.md $(wildcard docs/*.md)
 COVERED := tests/damage tests/history tests/legacy tests/storage tests/summaries $(wildcard tests/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check lint types bench crash docs man lowest clean .venv tools proxies
+.PHONY: help run demo test check lint types bench crash docs man reference lowest clean .venv tools proxies
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ bench: .venv ## the table of benchmarks/RESULTS.md; other stores are measured to
 	  $(BIN)/pip install --quiet --upgrade --target .venv/peers --group bench && touch .venv/peers/.installed; \
 	} || echo "the other stores could not be installed: their rows are left out"
 	@PYTHONPATH=.venv/peers $(BIN)/python -m benchmarks
+
+reference: .venv ## docs/reference.md from the docstrings
+	@$(BIN)/python -m tests.reference
 
 man: .venv ## manual pages from the help, in build/man: man -l build/man/nacre.1
 	@$(BIN)/python -m nacre.cli.man build/man

@@ -24,20 +24,27 @@ if TYPE_CHECKING:
         ContextOverflow,
         DurabilityUnknown,
         FormatTooNew,
+        InvalidAnswer,
         InvalidArgument,
         InvalidKey,
         InvalidMessage,
         LeaseLost,
         LogDamaged,
+        ModelNotAllowed,
+        ModelUnavailable,
         NacreError,
+        NoModel,
         ProviderError,
+        RateLimited,
         Refused,
+        ServerFailed,
         SessionBusy,
         SessionNotFound,
         Stopped,
         StoreError,
         ToolError,
     )
+    from nacre.history.list_page import Order, Which
     from nacre.messages import (
         DiskUsage,
         Entry,
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
         GenerationInfo,
         Hit,
         Leftover,
+        Load,
         Message,
         Page,
         QuarantineEntry,
@@ -54,18 +62,28 @@ if TYPE_CHECKING:
         Report,
         SessionInfo,
         Settlement,
+        Snapshot,
         Stored,
         ToolCall,
         TrashedSession,
         Version,
     )
     from nacre.opening import open
-    from nacre.sessions import Forgiving, Session, Sessions, SessionStore
-    from nacre.storage.protocol import Lease
+    from nacre.records import AppendRecord, Losses, Pop, Record, Rewind, SetMeta, State, Summarise, Truncate, View
+    from nacre.sessions import AnyEntry, AnyMessage, AnyOperation, Forgiving, Session, Sessions, SessionStore
+    from nacre.storage.file_store import Durability
+    from nacre.storage.group_commit import Pending
+    from nacre.storage.maintenance import Journal
+    from nacre.storage.protocol import Lease, Status
+    from nacre.storage.watch import Watch
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AnyEntry",
+    "AnyMessage",
+    "AnyOperation",
+    "AppendRecord",
     "AsyncSessions",
     "Busy",
     "ChannelError",
@@ -73,6 +91,7 @@ __all__ = [
     "Conflict",
     "ContextOverflow",
     "DiskUsage",
+    "Durability",
     "DurabilityUnknown",
     "Entry",
     "Finding",
@@ -80,50 +99,82 @@ __all__ = [
     "FormatTooNew",
     "GenerationInfo",
     "Hit",
+    "InvalidAnswer",
     "InvalidArgument",
     "InvalidKey",
     "InvalidMessage",
+    "Journal",
     "Lease",
     "LeaseLost",
     "Leftover",
+    "Load",
     "LogDamaged",
+    "Losses",
     "Message",
+    "ModelNotAllowed",
+    "ModelUnavailable",
     "NacreError",
+    "NoModel",
+    "Order",
     "Page",
+    "Pending",
+    "Pop",
     "ProviderError",
     "QuarantineEntry",
     "QuarantineRecord",
+    "RateLimited",
     "Receipt",
+    "Record",
     "Redaction",
     "Refused",
     "Report",
+    "Rewind",
+    "ServerFailed",
     "Session",
     "SessionBusy",
     "SessionInfo",
     "SessionNotFound",
     "SessionStore",
     "Sessions",
+    "SetMeta",
     "Settlement",
+    "Snapshot",
+    "State",
+    "Status",
     "Stopped",
     "StoreError",
     "Stored",
+    "Summarise",
     "ToolCall",
     "ToolError",
     "TrashedSession",
+    "Truncate",
     "Version",
+    "View",
+    "Watch",
+    "Which",
     "open",
     "open_async",
 ]
 
-_HOMES = ("errors", "messages", "records", "sessions", "opening", "async_sessions")
+_HOMES = ("errors", "messages", "records", "sessions", "opening")
+# What few programs name; looked for last, so that nobody else loads it.
+_FAR = (
+    "storage.protocol",
+    "storage.file_store",
+    "storage.group_commit",
+    "storage.maintenance",
+    "storage.watch",
+    "async_sessions",
+)
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        home = next(module for module in map(_load, _HOMES) if name in vars(module))
+        home = next(module for module in map(_load, _HOMES + _FAR) if name in vars(module))
         value = globals()[name] = getattr(home, name)
         return value
-    if name in _HOMES:
+    if name in _HOMES or name == "async_sessions":
         return _load(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -35,7 +35,7 @@ from nacre.opening import open as open_sessions
 from nacre.records import Transaction
 from nacre.sessions import Sessions
 from nacre.storage.group_commit import Pending, refuse
-from nacre.storage.protocol import Hold
+from nacre.storage.protocol import Lease
 from nacre.storage.watch import Watch
 
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ class _Watcher:
 class AsyncHold:
     """A lock that one process at a time may have, as `Sessions.hold` gives it; its methods are awaited."""
 
-    def __init__(self, work: _Work, hold: Hold) -> None:
+    def __init__(self, work: _Work, hold: Lease) -> None:
         self._work = work
         self._hold = hold
 

@@ -37,37 +37,91 @@ class NacreError(Exception):
     """Anything nacre raises on purpose.
 
     `summary` is what a log may say of an error whose sentence may quote what somebody said: see `describe_error`.
+
+    >>> try:
+    ...     sessions.rewind("cli:1", 99)
+    ... except nacre.NacreError as error:
+    ...     print(error)
+    there is no record 99 to go back to
     """
 
     summary = ""
 
 
 class StoreError(NacreError):
-    """The store could not do what it was asked."""
+    """The store could not do what it was asked.
+
+    >>> try:
+    ...     nacre.open(":memory:").search("pearl")
+    ... except nacre.StoreError as error:
+    ...     print(error)
+    :memory: has no index to search
+    """
 
 
 class Refused(StoreError):
-    """Nothing was stored; the same call may be tried again."""
+    """Nothing was stored; the same call may be tried again.
+
+    >>> try:
+    ...     number = sessions.add_message("cli:1", "user", "And a pearl?")
+    ... except nacre.Refused:
+    ...     print("the disk is full: nothing was stored")
+    """
 
 
 class DurabilityUnknown(StoreError):
-    """The record was written, but whether it survives a crash is not known; retry with the same `id`."""
+    """The record was written, but whether it survives a crash is not known; retry with the same `id`.
+
+    >>> turn = [nacre.Message(role="user", content="And a pearl?")]
+    >>> try:
+    ...     number = sessions.add_messages("cli:1", turn, id="message-7")
+    ... except nacre.DurabilityUnknown:
+    ...     number = sessions.add_messages("cli:1", turn, id="message-7")  # stored once, whatever happened
+    """
 
 
 class LogDamaged(StoreError):
-    """The log does not hold what was written to it, and going on would mean to guess."""
+    """The log does not hold what was written to it, and going on would mean to guess.
+
+    >>> try:
+    ...     number = sessions.add_message("cli:1", "user", "And a pearl?")
+    ... except nacre.LogDamaged:
+    ...     receipt = sessions.repair("cli:1")
+    """
 
 
 class SessionNotFound(StoreError):
-    """No session has that key."""
+    """No session has that key.
+
+    >>> try:
+    ...     sessions.archive("cli:2")
+    ... except nacre.SessionNotFound as error:
+    ...     print(error)
+    there is no active session 'cli:2'
+    """
 
 
 class SessionBusy(StoreError):
-    """Another process is at work on the session."""
+    """Another process is at work on the session.
+
+    >>> turn = sessions.hold("cli:1")
+    >>> try:
+    ...     turn.take()
+    ... except nacre.SessionBusy:
+    ...     print("another process is answering")
+    >>> turn.close()
+    """
 
 
 class Conflict(StoreError):
-    """The session is not in the state that the caller assumed; nothing was stored."""
+    """The session is not in the state that the caller assumed; nothing was stored.
+
+    >>> try:
+    ...     sessions.add_messages("cli:1", [{"role": "user", "content": "And a pearl?"}], expect=2)
+    ... except nacre.Conflict as error:
+    ...     print(error)
+    history last changed at record 3, not 2; nothing was stored
+    """
 
 
 class LeaseLost(Conflict):
@@ -75,19 +129,46 @@ class LeaseLost(Conflict):
 
 
 class FormatTooNew(StoreError):
-    """The session was written by a later version; this one neither reads nor changes it."""
+    """The session was written by a later version; this one neither reads nor changes it.
+
+    >>> try:
+    ...     history = sessions.get_history("cli:1")
+    ... except nacre.FormatTooNew:
+    ...     print("written by a later version: update nacre")
+    """
 
 
 class InvalidArgument(StoreError):
-    """An argument has the wrong type or value; nothing was stored. The call must be changed, a retry does not help."""
+    """An argument has the wrong type or value; nothing was stored. The call must be changed, a retry does not help.
+
+    >>> try:
+    ...     sessions.truncate_history("cli:1", 2.5)
+    ... except nacre.InvalidArgument as error:
+    ...     print(error)
+    keep_last must be an integer, not 2.5 (float)
+    """
 
 
 class InvalidKey(InvalidArgument):
-    """The text cannot name a session."""
+    """The text cannot name a session.
+
+    >>> try:
+    ...     sessions.add_message("", "user", "hello")
+    ... except nacre.InvalidKey as error:
+    ...     print(error)
+    a session key must have 1 to 1024 characters, this one has 0
+    """
 
 
 class InvalidMessage(InvalidArgument):
-    """The value cannot be stored as a message or record; nothing was stored."""
+    """The value cannot be stored as a message or record; nothing was stored.
+
+    >>> try:
+    ...     sessions.add_full_message("cli:1", {"content": "hello"})
+    ... except nacre.InvalidMessage as error:
+    ...     print(error)
+    a message needs a role
+    """
 
 
 class Busy(NacreError):
@@ -122,7 +203,11 @@ class ServerFailed(ModelUnavailable):
 
 
 class RateLimited(ServerFailed):
-    """The model's server takes no further requests for now; `wait` is how many seconds it asks to wait, if it does."""
+    """The model's server takes no further requests for now; `wait` is how many seconds it asks to wait, if it does.
+
+    >>> nacre.RateLimited("the server is busy", wait=2.5).wait
+    2.5
+    """
 
     def __init__(self, message: str, *, wait: float | None = None) -> None:
         super().__init__(message)

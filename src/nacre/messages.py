@@ -14,7 +14,11 @@ from nacre.errors import InvalidMessage
 
 
 class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A model's call of a tool; `arguments` is kept as it came, JSON text or a mapping."""
+    """A model's call of a tool; `arguments` is kept as it came, JSON text or a mapping.
+
+    >>> nacre.ToolCall(id="c1", name="ls", arguments={"path": "."}).to_mapping()
+    {'id': 'c1', 'type': 'function', 'function': {'name': 'ls', 'arguments': {'path': '.'}}}
+    """
 
     id: str = ""
     name: str = ""
@@ -23,7 +27,11 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ToolCall:
-        """Read a call in OpenAI's shape (`function` inside) or in ours."""
+        """Read a call in OpenAI's shape (`function` inside) or in ours.
+
+        >>> nacre.ToolCall.from_mapping({"id": "c1", "function": {"name": "ls", "arguments": "{}"}}).name
+        'ls'
+        """
         rest = dict(check_mapping(mapping, "a tool call"))
         if rest.get("type", "function") != "function":
             return cls(id=rest.pop("id", ""), extra=rest)
@@ -41,7 +49,11 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return cls(**known, extra=rest)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Give the call in OpenAI's shape; one that is not of a function gets none."""
+        """Give the call in OpenAI's shape; one that is not of a function gets none.
+
+        >>> nacre.ToolCall(id="c1", name="ls").to_mapping()["function"]
+        {'name': 'ls', 'arguments': ''}
+        """
         extra = dict(self.extra)
         if "type" in extra:
             return {"id": self.id, **extra}
@@ -50,7 +62,12 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message of a conversation, in the one shape that is stored."""
+    """One message of a conversation, in the one shape that is stored.
+
+    >>> message = nacre.Message(role="assistant", content="Mother-of-pearl.", model="some-model")
+    >>> sessions.add_full_message("cli:1", message)
+    4
+    """
 
     role: str
     content: str | list[Any] | None = None
@@ -74,7 +91,11 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Message:
-        """Read a mapping in OpenAI's chat shape; fields it does not know go to `extra`."""
+        """Read a mapping in OpenAI's chat shape; fields it does not know go to `extra`.
+
+        >>> nacre.Message.from_mapping({"role": "user", "content": "hello", "mood": "good"}).extra
+        {'mood': 'good'}
+        """
         rest = dict(check_mapping(mapping, "a message"))
         if "role" not in rest:
             raise InvalidMessage("a message needs a role")
@@ -86,7 +107,11 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return cls(**known, extra=rest)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Give the message in OpenAI's chat shape, without the fields it does not have."""
+        """Give the message in OpenAI's chat shape, without the fields it does not have.
+
+        >>> nacre.Message(role="user", content="hello").to_mapping()
+        {'role': 'user', 'content': 'hello'}
+        """
         given = {field: getattr(self, field) for field in self._PLAIN}
         found = {field: value for field, value in given.items() if value is not None or field == "content"}
         if self.tool_calls:
@@ -102,6 +127,10 @@ class Stored(Struct, frozen=True, kw_only=True):
     """A message as the log holds it; numbers start again with each generation of a key.
 
     `restored_from` is the number that it had before it was in quarantine.
+
+    >>> stored = sessions.transcript("cli:1")[0]
+    >>> stored.n, stored.message.content
+    (2, 'What is nacre?')
     """
 
     generation: str
@@ -112,7 +141,12 @@ class Stored(Struct, frozen=True, kw_only=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One record of any kind, with its fields as `data`."""
+    """One record of any kind, with its fields as `data`.
+
+    >>> entry = list(sessions.records("cli:1", "msg"))[0]
+    >>> entry.n, entry.kind, entry.data["content"]
+    (2, 'msg', 'What is nacre?')
+    """
 
     generation: str
     n: int
@@ -128,7 +162,12 @@ def place_of(key: str, generation: str, n: int) -> str:
 
 
 class Hit(Struct, frozen=True, kw_only=True):
-    """A message that a search found; `generation` is the archived one that it is in, "" if it is the active one."""
+    """A message that a search found; `generation` is the archived one that it is in, "" if it is the active one.
+
+    >>> hit = sessions.search("pearl")[0]
+    >>> hit.place, hit.role, hit.snippet
+    ('cli:1@3', 'assistant', 'Mother-of-**pearl**.')
+    """
 
     key: str
     n: int
@@ -150,6 +189,10 @@ class SessionInfo(Struct, frozen=True, kw_only=True, gc=False):
     `tags`, `pinned` and `cwd`, the folder of a chat, are from its meta. `role`, `model` and `last`, the first words,
     are those of the last live message, and `state` tells by it how the session stands: "idle", "unanswered",
     "interrupted" in the middle of a turn, or "damaged" if it cannot be read.
+
+    >>> info = next(sessions.list())
+    >>> info.key, info.messages, info.last, info.state
+    ('cli:1', 2, 'Mother-of-pearl.', 'idle')
     """
 
     key: str
@@ -171,7 +214,12 @@ class SessionInfo(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """A part of a list of sessions: `total` match, and `cursor` leads to those after them, None if there are none."""
+    """A part of a list of sessions: `total` match, and `cursor` leads to those after them, None if there are none.
+
+    >>> page = sessions.page(limit=1)
+    >>> len(page.items), page.total, page.cursor
+    (1, 1, None)
+    """
 
     items: list[SessionInfo]
     total: int
@@ -194,6 +242,10 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     `n` is the number of its last record, `live` the count of live messages, `expect` the number of
     the last history-changing record; `numbers` are those of `messages`. Every write takes `expect`, or `version`,
     to be refused if the history, or anything, has changed since.
+
+    >>> now = sessions.snapshot("cli:1")
+    >>> now.n, now.live, now.expect, now.numbers
+    (3, 2, 3, [2, 3])
     """
 
     n: int = 0
@@ -216,7 +268,11 @@ SHARED = "shared history"
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that `verify` found wrong."""
+    """One thing that `verify` found wrong.
+
+    >>> for finding in sessions.verify().findings:
+    ...     print(finding.key, finding.kind, finding.where, finding.detail)
+    """
 
     key: str
     kind: str
@@ -230,17 +286,26 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What `verify` found; `ok` when nothing is wrong."""
+    """What `verify` found; `ok` when nothing is wrong.
+
+    >>> sessions.verify("cli:1")
+    Report(findings=())
+    """
 
     findings: tuple[Finding, ...] = ()
 
     @property
     def ok(self) -> bool:
+        """Whether nothing is wrong."""
         return not self.findings
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """What `repair` did: records kept, pieces set aside, and the file they are in."""
+    """What `repair` did: records kept, pieces set aside, and the file they are in.
+
+    >>> sessions.repair("cli:1")
+    Receipt(key='cli:1', kept=3, set_aside=0, quarantine=None)
+    """
 
     key: str
     kept: int
@@ -249,7 +314,12 @@ class Receipt(Struct, frozen=True, kw_only=True):
 
 
 class QuarantineRecord(Struct, frozen=True, kw_only=True):
-    """A whole record in quarantine; `text` is what it says, for people."""
+    """A whole record in quarantine; `text` is what it says, for people.
+
+    >>> for entry in sessions.quarantine("cli:1"):
+    ...     for record in entry.records:
+    ...         print(record.n, record.kind, record.text)
+    """
 
     n: int
     ts: datetime
@@ -262,6 +332,9 @@ class QuarantineEntry(Struct, frozen=True, kw_only=True):
 
     `KEY#n` names it. `records` are whole and can be restored; `text` is the beginning of its bytes as they are.
     `settled` is "restored", "discarded" or, for the end of a write that was never acknowledged, "torn".
+
+    >>> for entry in sessions.quarantine():
+    ...     print(entry.ref, entry.reason, entry.bytes)
     """
 
     key: str
@@ -277,11 +350,16 @@ class QuarantineEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> str:
+        """The name of the entry, such as `cli:1#2`."""
         return f"{self.key}#{self.n}"
 
 
 class Settlement(Struct, frozen=True, kw_only=True):
-    """What `restore` or `discard` did: the entries that it settled, and the numbers of the records it appended."""
+    """What `restore` or `discard` did: the entries that it settled, and the numbers of the records it appended.
+
+    >>> sessions.discard("cli:1").entries
+    ()
+    """
 
     key: str
     entries: tuple[int, ...] = ()
@@ -311,7 +389,13 @@ class Redaction(Struct, frozen=True, kw_only=True):
 
 
 class TrashedSession(Struct, frozen=True, kw_only=True):
-    """A session in the trash, with all generations that were removed together; `id` names it there."""
+    """A session in the trash, with all generations that were removed together; `id` names it there.
+
+    >>> sessions.move_to_trash("cli:1")
+    >>> trashed = sessions.list_trash()[0]
+    >>> trashed.key, len(trashed.generations)
+    ('cli:1', 1)
+    """
 
     id: str
     key: str
@@ -325,6 +409,10 @@ class GenerationInfo(Struct, frozen=True, kw_only=True):
     """One generation of a session, as its log is now.
 
     `updated` is the time of its last record, `changed` when its file was last written, renamed or linked.
+
+    >>> info = sessions.generation("cli:1")
+    >>> info.key, info.pinned, info.bytes > 0
+    ('cli:1', False, True)
     """
 
     key: str
@@ -336,18 +424,28 @@ class GenerationInfo(Struct, frozen=True, kw_only=True):
 
 
 class DiskUsage(Struct, frozen=True, kw_only=True):
-    """Bytes of each folder of a store, and of the files of each session that was asked for."""
+    """Bytes of each folder of a store, and of the files of each session that was asked for.
+
+    >>> usage = sessions.disk_usage(["cli:1"])
+    >>> usage.total == sum(usage.folders.values())
+    True
+    """
 
     folders: dict[str, int]
     sessions: dict[str, int]
 
     @property
     def total(self) -> int:
+        """Bytes of all folders together."""
         return sum(self.folders.values())
 
 
 class Leftover(Struct, frozen=True, kw_only=True):
-    """A file that no session needs, and why."""
+    """A file that no session needs, and why.
+
+    >>> for leftover in sessions.remove_leftovers(dry_run=True):
+    ...     print(leftover.path, leftover.bytes, leftover.reason)
+    """
 
     path: str
     bytes: int
@@ -370,7 +468,11 @@ def describe_quarantine(entries: Iterable[QuarantineEntry]) -> str:
 
 
 class Load(Struct, frozen=True):
-    """The load of the writers of a store: logs that are open, batches written, logs whose flush failed."""
+    """The load of the writers of a store: logs that are open, batches written, logs whose flush failed.
+
+    >>> sessions.load()
+    Load(open=1, batches=2, unsound=0)
+    """
 
     open: int
     batches: int

@@ -24,6 +24,10 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
     `durability="relaxed"` a write returns before it is flushed: it survives a killed process but not a
     power cut, until `save` or `close` has returned. Sessions of an earlier agent that are found there are
     migrated first. Raises StoreError if the place cannot be a store.
+
+    >>> with nacre.open(":memory:") as sessions:
+    ...     sessions.add_message("telegram:42", "user", "What is nacre?")
+    2
     """
     if not isinstance(durability, str) or durability not in ("commit", "relaxed"):
         raise ConfigError(f"durability must be 'commit' or 'relaxed', not {show(durability)}")

@@ -24,6 +24,10 @@ class State(Struct, frozen=True, array_like=True):
     `hd` is the last live message, `i` its ordinal on its branch, `live` how many ordinals back are
     live, `sp` the summary in force, `mp` the newest meta, `h` the last history-changing record, `br`
     the last record that went back to another branch, `fence` the last one by which the turn was taken over.
+
+    >>> state = sessions.read("cli:1", lambda view: view.state)
+    >>> state.hd, state.i, state.live
+    (3, 2, 2)
     """
 
     hd: int = 0
@@ -37,7 +41,12 @@ class State(Struct, frozen=True, array_like=True):
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of a log; the order of the fields is the order on disk."""
+    """One line of a log, as docs/format.md describes it; the order of the fields is the order on disk.
+
+    >>> record = sessions.read("cli:1", lambda view: view.find(2))
+    >>> record.n, record.t, record.m.content
+    (2, 'msg', 'What is nacre?')
+    """
 
     v: int
     n: int
@@ -100,7 +109,11 @@ class Envelope(Struct, frozen=True, kw_only=True):
 
 
 class Losses(Struct, frozen=True):
-    """What a read has met and could not find: records and large payloads; `is_more` if there may be more records."""
+    """What a read has met and could not find: records and large payloads; `is_more` if there may be more records.
+
+    >>> sessions.read("cli:1", lambda view: (len(list(view.all())), view.losses))
+    (3, Losses(records=0, payloads=0, is_more=False))
+    """
 
     records: int = 0
     payloads: int = 0
@@ -160,7 +173,13 @@ class Records(Protocol):
 
 
 class View(Records, Protocol):
-    """One generation of a session at one moment."""
+    """One generation of a session at one moment.
+
+    >>> def count(view: nacre.View) -> int:
+    ...     return sum(1 for record in view.all() if record.t == "msg")
+    >>> sessions.read("cli:1", count)
+    2
+    """
 
     @property
     def key(self) -> str:
@@ -232,38 +251,65 @@ class AppendMessage(Struct, frozen=True):
 
 
 class Summarise(Struct, frozen=True):
-    """Put a summary in force, and drop what it covers."""
+    """Put a summary in force, and drop what it covers.
+
+    >>> sessions.update("cli:1", [nacre.Summarise("They talked about nacre.", upto=3)])
+    4
+    >>> sessions.get_history("cli:1")
+    []
+    """
 
     text: str
     upto: int | None = None
 
 
 class Truncate(Struct, frozen=True):
-    """Keep only the last messages live."""
+    """Keep only the last messages live.
+
+    >>> sessions.update("cli:1", [nacre.Truncate(1)])
+    4
+    """
 
     keep: int
 
 
 class Rewind(Struct, frozen=True):
-    """Go back to the state after a record; 0 is before all."""
+    """Go back to the state after a record; 0 is before all.
+
+    >>> sessions.update("cli:1", [nacre.Rewind(2), nacre.Message(role="assistant", content="The inside of shells.")])
+    5
+    """
 
     to: int
     keeps_summary: bool = False
 
 
 class Pop(Struct, frozen=True):
-    """Take the last live message off."""
+    """Take the last live message off.
+
+    >>> sessions.update("cli:1", [nacre.Pop()])
+    4
+    """
 
 
 class SetMeta(Struct, frozen=True):
-    """Merge fields into the session's meta; with `names_fields` its record says which, so that a retry is known."""
+    """Merge fields into the session's meta; with `names_fields` its record says which, so that a retry is known.
+
+    >>> sessions.submit("cli:2", [nacre.Message(role="user", content="hello"), nacre.SetMeta({"title": "Hi"})]).result()
+    3
+    """
 
     fields: dict[str, Any]
     names_fields: bool = False
 
 
 class AppendRecord(Struct, frozen=True):
-    """Append a record that history does not read: usage, a started tool, an integration's own."""
+    """Append a record that history does not read: usage, a started tool, an integration's own.
+
+    >>> reply = nacre.Message(role="assistant", content="hello")
+    >>> sessions.submit("cli:1", [reply, nacre.AppendRecord("use", {"prompt": 12, "completion": 3})]).result()
+    5
+    """
 
     kind: str
     data: Any

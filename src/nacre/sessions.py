@@ -83,8 +83,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 D = TypeVar("D")
 AnyMessage = Message | Mapping[str, Any]
+"""A message, or a mapping in OpenAI's chat shape."""
+
 AnyEntry = AnyMessage | AppendRecord | SetMeta
+"""What `submit` takes: messages, and what is stored together with them."""
+
 AnyOperation = AnyEntry | Summarise | Truncate | Rewind | Pop
+"""What `update` takes: entries, and changes of the history."""
+
 _NOTES = ("use", "tool")
 _MAX_ID = 256
 _MAX_OWN = 4096
@@ -96,7 +102,11 @@ _NAME = re.compile(r"[a-z]+\Z")
 
 @runtime_checkable
 class SessionStore(Protocol):
-    """The nine methods that every agent loop of this family calls."""
+    """The nine methods that every agent loop of this family calls.
+
+    >>> isinstance(sessions, nacre.SessionStore), isinstance(nacre.Forgiving(sessions), nacre.SessionStore)
+    (True, True)
+    """
 
     def add_message(self, key: str, role: str, content: str) -> int:
         """Append one plain message; returns its record number."""
@@ -175,6 +185,12 @@ class Sessions:
     (`Snapshot.expect`), or anything at all since that Version (`Snapshot.version`). Most take `id`: a retry under the
     same id stores nothing and returns what the first try returned; raises Conflict if the id was used for other
     content. A call that changes nothing stores nothing, its id neither.
+
+    >>> sessions = nacre.open(":memory:")
+    >>> sessions.add_message("cli:1", "user", "What is nacre?")
+    2
+    >>> [message.content for message in sessions.get_history("cli:1")]
+    ['What is nacre?']
     """
 
     def __init__(self, store: Backend, *, index: Callable[[], SessionIndex] | None = None) -> None:
@@ -206,11 +222,21 @@ class Sessions:
 
     @property
     def location(self) -> str:
-        """Where the store is."""
+        """Where the store is.
+
+        >>> nacre.open(":memory:").location
+        ':memory:'
+        """
         return self._store.location
 
     def with_internal_keys(self) -> Sessions:
-        """The same sessions for nacre's own parts, which may begin sessions whose key starts with `nacre:`."""
+        """The same sessions for nacre's own parts, which may begin sessions whose key starts with `nacre:`.
+
+        >>> sessions.with_internal_keys().add_message("nacre:notes", "user", "not for lists")
+        2
+        >>> [info.key for info in sessions.list()]
+        ['cli:1']
+        """
         own = Sessions(self._store)
         own._index = self._index
         own._makes_internal = True
@@ -220,6 +246,12 @@ class Sessions:
         """The sessions whose keys begin with a prefix; any other key has no session there, and cannot begin one.
 
         Other names of sessions are unknown there, since they could lead outside.
+
+        >>> guest = sessions.within("guest:")
+        >>> guest.add_message("guest:7", "user", "hello")
+        2
+        >>> guest.exists("cli:1")
+        False
         """
         return _Within(self, check_text(prefix, "prefix"))
 
@@ -228,7 +260,11 @@ class Sessions:
     def add_message(
         self, key: str, role: str, content: str, *, expect: int | Version | None = None, id: str | None = None
     ) -> int:
-        """Append one plain message; returns its record number."""
+        """Append one plain message; returns its record number.
+
+        >>> sessions.add_message("cli:1", "user", "And a pearl?")
+        4
+        """
         message = encode_text(role, content)
         if expect is None and id is None:
             return self._run(key, Transaction((message,)))
@@ -240,16 +276,32 @@ class Sessions:
         """Append a Message, or a mapping in OpenAI's chat shape; returns its record number.
 
         Raises InvalidMessage for what cannot be stored as it is.
+
+        >>> call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+        >>> sessions.add_full_message("cli:1", {"role": "assistant", "content": None, "tool_calls": [call]})
+        4
+        >>> sessions.add_full_message("cli:1", nacre.Message(role="tool", content="a.py", tool_call_id="c1"))
+        5
         """
         return self._run(key, _transaction((encode_message(message),), expect=expect, id=id))
 
     def get_history(self, key: str, *, last: int | None = None) -> builtins.list[Message]:
-        """The live messages, oldest first; all, or only the last few."""
+        """The live messages, oldest first; all, or only the last few.
+
+        >>> [message.content for message in sessions.get_history("cli:1")]
+        ['What is nacre?', 'Mother-of-pearl.']
+        >>> [message.role for message in sessions.get_history("cli:1", last=1)]
+        ['assistant']
+        """
         most = check_optional_count(last, "last")
         return self._read(key, lambda view: session_state.history(view, most), [])
 
     def get_summary(self, key: str) -> str:
-        """The summary in force, "" if none."""
+        """The summary in force, "" if none.
+
+        >>> sessions.get_summary("cli:1")
+        ''
+        """
         return self._read(key, lambda view: session_state.summary(view, view.state), "")
 
     def set_summary(
@@ -264,6 +316,10 @@ class Sessions:
         """Replace the summary; `upto` names the last message it covers and drops up to there in the same step.
 
         Raises Conflict if `upto` is not a live message.
+
+        >>> sessions.set_summary("cli:1", "They talked about nacre.", upto=2)
+        >>> sessions.get_summary("cli:1"), len(sessions.get_history("cli:1"))
+        ('They talked about nacre.', 1)
         """
         operation = Summarise(_text(summary), check_optional_int(upto, "upto"))
         number = self._run(key, _transaction((operation,), expect=expect, id=id, creates=operation.upto is None))
@@ -278,7 +334,12 @@ class Sessions:
         expect: int | Version | None = None,
         id: str | None = None,
     ) -> None:
-        """Replace the live history as one atomic step; the summary stays."""
+        """Replace the live history as one atomic step; the summary stays.
+
+        >>> sessions.set_history("cli:1", [{"role": "user", "content": "Let us start again."}])
+        >>> [message.content for message in sessions.get_history("cli:1")]
+        ['Let us start again.']
+        """
         operations: list[CallerOperation] = [Rewind(0, keeps_summary=True)]
         operations += map(encode_message, check_items(history, "history"))
         self._run(key, _transaction(operations, expect=expect, id=id))
@@ -286,15 +347,28 @@ class Sessions:
     def truncate_history(
         self, key: str, keep_last: int, *, expect: int | Version | None = None, id: str | None = None
     ) -> None:
-        """Keep only the last messages live, none for 0 or less; they stay in the transcript."""
+        """Keep only the last messages live, none for 0 or less; they stay in the transcript.
+
+        >>> sessions.truncate_history("cli:1", 1)
+        >>> len(sessions.get_history("cli:1")), len(sessions.transcript("cli:1"))
+        (1, 2)
+        """
         self.update(key, [Truncate(check_count(keep_last, "keep_last"))], expect=expect, id=id)
 
     def save(self, key: str) -> None:
-        """Move what is no longer live out of the log, when most of the log is that; usually nothing to do."""
+        """Move what is no longer live out of the log, when most of the log is that; usually nothing to do.
+
+        >>> sessions.truncate_history("cli:1", 0)
+        >>> sessions.save("cli:1")
+        """
         self._store.compact(_key(key), session_state.keep)
 
     def close(self) -> None:
-        """Release everything; twice is harmless."""
+        """Release everything; twice is harmless.
+
+        >>> sessions = nacre.open(":memory:")
+        >>> sessions.close()
+        """
         if self._index is not None and self._index.cache_info().currsize:
             self._index().close()
         self._store.close()
@@ -310,7 +384,14 @@ class Sessions:
         id: str | None = None,
         lease: Lease | None = None,
     ) -> int:
-        """Append several messages, all or none; returns the last number stored."""
+        """Append several messages, all or none; returns the last number stored.
+
+        >>> turn = [{"role": "user", "content": "And a pearl?"}, {"role": "assistant", "content": "Nacre in layers."}]
+        >>> sessions.add_messages("cli:1", turn, expect=3, id="turn-2")
+        5
+        >>> sessions.add_messages("cli:1", turn, expect=3, id="turn-2")  # a retry
+        5
+        """
         operations = [_check_entry(message) for message in check_items(messages, "messages")]
         return self._run(key, _transaction(operations, expect=expect, id=id, fence=self._fence(key, lease)))
 
@@ -328,12 +409,21 @@ class Sessions:
         The future gives the last number once it is durable, 0 if nothing is changed. It is a
         `concurrent.futures.Future`, and can be awaited in asyncio. A message is appended; an `AppendRecord` becomes a
         record as `append` makes it, a `SetMeta` one as `set_meta` does.
+
+        >>> future = sessions.submit("cli:1", [nacre.Message(role="user", content="And a pearl?")])
+        >>> future.result()
+        4
         """
         checked = [_check_operation(one) for one in check_items(operations, "operations")]
         return self._submit(key, _transaction(checked, expect=expect, id=id, fence=self._fence(key, lease)))
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
-        """The session at this moment, read in one go: the live messages, or the last few, summary and meta."""
+        """The session at this moment, read in one go: the live messages, or the last few, summary and meta.
+
+        >>> now = sessions.snapshot("cli:1", last=1)
+        >>> now.live, now.expect, now.messages[0].content
+        (2, 3, 'Mother-of-pearl.')
+        """
         most = check_optional_count(last, "last")
 
         def get(view: View) -> Snapshot:
@@ -356,6 +446,9 @@ class Sessions:
         """The result of a function of a session at one moment; None if there is none. It may be called more than once.
 
         It is given the newest generation, or the one that is named.
+
+        >>> sessions.read("cli:1", lambda view: (view.n, view.is_archived))
+        (3, False)
         """
         if not generation:
             return self._read(key, get, None)
@@ -365,6 +458,12 @@ class Sessions:
         """The results of a function of every generation of a session, oldest first, without those that are None.
 
         It may be called more than once for each.
+
+        >>> sessions.archive("cli:1")
+        >>> sessions.add_message("cli:1", "user", "A new conversation.")
+        2
+        >>> sessions.read_generations("cli:1", lambda view: (view.n, view.is_archived))
+        [(3, True), (2, False)]
         """
         key = _key(key)
 
@@ -388,6 +487,12 @@ class Sessions:
         """Apply operations to the active session as one step; returns the last number, 0 if nothing is changed.
 
         Unlike `submit` it never begins a session. Raises Conflict if one of them does not fit the session.
+
+        >>> better = nacre.Message(role="assistant", content="The inside of shells.")
+        >>> sessions.update("cli:1", [nacre.Pop(), better], expect=3)
+        5
+        >>> [message.content for message in sessions.get_history("cli:1")]
+        ['What is nacre?', 'The inside of shells.']
         """
         checked = [_check_operation(one) for one in check_items(operations, "operations")]
         fence = self._fence(key, lease)
@@ -397,12 +502,21 @@ class Sessions:
         """The lease of a session's turn, to be taken; it does not block writes. All names of a session share it.
 
         A write with `lease` is refused with LeaseLost once another holder has taken the turn over.
+
+        >>> turn = sessions.hold("cli:1")
+        >>> turn.take()
+        >>> turn.close()
         """
         key = _key(key)
         return self._store.hold(key if key in self._own else self._resolve_or_keep(key))
 
     def transcript(self, key: str) -> builtins.list[Stored]:
-        """Every message ever, truncated, replaced and moved-out ones too, of all generations."""
+        """Every message ever, truncated, replaced and moved-out ones too, of all generations.
+
+        >>> sessions.clear("cli:1")
+        >>> [(stored.n, stored.message.content) for stored in sessions.transcript("cli:1")]
+        [(2, 'What is nacre?'), (3, 'Mother-of-pearl.')]
+        """
         return self._records(key, _stored)
 
     def rewind(
@@ -418,6 +532,13 @@ class Sessions:
 
         Another rewind undoes it. Raises SessionNotFound for an unknown key, Conflict if there is no such record or if
         another message was stored together with it, on the side that is left.
+
+        >>> sessions.rewind("cli:1", before=3)
+        >>> [message.content for message in sessions.get_history("cli:1")]
+        ['What is nacre?']
+        >>> sessions.rewind("cli:1", 3)
+        >>> len(sessions.get_history("cli:1"))
+        2
         """
         if before is None:
             goal = check_int(to, "to")
@@ -440,7 +561,11 @@ class Sessions:
         return self._read(key, lambda view: session_state.after(view, n), n)
 
     def pop(self, key: str, *, expect: int | Version | None = None, id: str | None = None) -> Message | None:
-        """Take the last live message off and return it; None if there is none. Undone by a rewind."""
+        """Take the last live message off and return it; None if there is none. Undone by a rewind.
+
+        >>> sessions.pop("cli:1").content
+        'Mother-of-pearl.'
+        """
         number = self.update(key, [Pop()], expect=expect, id=id)
         if not number:
             return None
@@ -449,7 +574,12 @@ class Sessions:
         return found[-1] if found else None
 
     def clear(self, key: str, *, expect: int | Version | None = None, id: str | None = None) -> None:
-        """Begin with an empty history and no summary; undone by a rewind."""
+        """Begin with an empty history and no summary; undone by a rewind.
+
+        >>> sessions.clear("cli:1")
+        >>> sessions.get_history("cli:1")
+        []
+        """
         self.update(key, [Rewind(0)], expect=expect, id=id)
 
     def fork(self, key: str, new_key: str, *, at: int | None = None, expect: int | Version | None = None) -> None:
@@ -459,6 +589,10 @@ class Sessions:
         to fork, Conflict if the new key is taken, if there is no such record or if another message was stored
         together with it. `expect` is about the session that is forked. There is no `id`: a retry cannot make a second
         fork, since the key is taken then.
+
+        >>> sessions.fork("cli:1", "cli:2", at=2)
+        >>> [message.content for message in sessions.get_history("cli:2")]
+        ['What is nacre?']
         """
         key, new_key, n = _key(key), _key(new_key), check_optional_int(at, "at")
         n = None if n is None else self._end_of_step(key, n)
@@ -480,6 +614,9 @@ class Sessions:
 
         The newest, or largest, come first; with `order="key"` they are in the order of their keys. Internal
         sessions, whose key begins with `nacre:`, are left out unless `internal` is set.
+
+        >>> [(info.key, info.messages) for info in sessions.list()]
+        [('cli:1', 2)]
         """
         which: Which = "archived" if check_bool(archived, "archived") else "active"
         wanted = _wanted(which=which, prefix=prefix, internal=internal, order=order, limit=limit)
@@ -506,6 +643,14 @@ class Sessions:
         that round. The list can be narrowed to keys that begin with `prefix`, to keys or titles that contain `text`,
         to sessions with all of some tags, to pinned ones, and to chats of a folder or below it. Raises
         InvalidArgument for a cursor that is not from a page in the same order.
+
+        >>> for number in range(2, 5):
+        ...     sessions.set_meta(f"cli:{number}", tags=["work"])
+        >>> page = sessions.page(tags=["work"], order="key", limit=2)
+        >>> [info.key for info in page.items], page.total
+        (['cli:2', 'cli:3'], 3)
+        >>> [info.key for info in sessions.page(tags=["work"], order="key", cursor=page.cursor).items]
+        ['cli:4']
         """
         wanted = _wanted(
             which=which,
@@ -547,6 +692,9 @@ class Sessions:
         which order, then tells nothing of other sessions.
         With `meaning`, messages are found by what they mean, too, where `make_vectors` has prepared them; raises
         ConfigError if the extra `embeddings` is not installed.
+
+        >>> [(hit.place, hit.snippet) for hit in sessions.search("nacre role:user")]
+        [('cli:1@2', 'What is **nacre**?')]
         """
         query, limit, internal, fill, prefix, only, meaning = (
             check_text(query, "query"),
@@ -582,6 +730,11 @@ class Sessions:
         It takes about 20 ms for each; searches do not wait for it. The newest messages of users and models are
         prepared: of each its sentences, at most 16, in 388 bytes each; together at most 400,000. Raises ConfigError if
         the extra `embeddings` is not installed.
+
+        >>> try:
+        ...     left = sessions.make_vectors()
+        ... except nacre.ConfigError:
+        ...     left = 0  # the extra `embeddings` is not installed
         """
         return self._open_index().make_vectors(check_count(most, "most"))
 
@@ -615,18 +768,30 @@ class Sessions:
         return page_of(infos, wanted)
 
     def exists(self, key: str) -> bool:
-        """Tell whether the key has a session, active or archived, or is the other name of one."""
+        """Tell whether the key has a session, active or archived, or is the other name of one.
+
+        >>> sessions.exists("cli:1"), sessions.exists("cli:2")
+        (True, False)
+        """
         return self._read(key, lambda _: True, default=False)
 
     def status(self, key: str) -> Status:
         """Tell what a key has without reading it, which would repair a damaged log; other names are not looked up.
 
         That is `active`, `archived`, `emptied` (an active log that has lost everything), or "" for nothing.
+
+        >>> sessions.archive("cli:1")
+        >>> sessions.status("cli:1")
+        'archived'
         """
         return self._store.status(_key(key))
 
     def free_key(self, key: str) -> str:
-        """The first key without a session that is made of another and a number, as `key-2`."""
+        """The first key without a session that is made of another and a number, as `key-2`.
+
+        >>> sessions.free_key("cli:1")
+        'cli:1-2'
+        """
         key = check_key(key)
         return next(free for number in count(2) if not self.exists(free := f"{key}-{number}"))
 
@@ -634,6 +799,10 @@ class Sessions:
         """The key of the session that a name stands for: its own, or that of the one session that has it as an alias.
 
         A name without a session, or one that several have, stands for itself.
+
+        >>> sessions.add_alias("cli:1", "shells")
+        >>> sessions.resolve("shells")
+        'cli:1'
         """
         name = _key(name)
         return name if self._has(name) else self._target(name) or name
@@ -643,6 +812,12 @@ class Sessions:
 
         Raises SessionNotFound if there is no such session, Conflict if the name is the key of another, InvalidKey if
         it is reserved.
+
+        >>> sessions.add_alias("cli:1", "shells")
+        >>> sessions.add_message("shells", "user", "And a pearl?")
+        5
+        >>> len(sessions.get_history("cli:1"))
+        3
         """
         key, alias = _key(key), check_key(alias)
         if is_internal(alias):
@@ -662,7 +837,12 @@ class Sessions:
             self._table()
 
     def aliases(self, key: str) -> Sequence[str]:
-        """The other names of a session, oldest first."""
+        """The other names of a session, oldest first.
+
+        >>> sessions.add_alias("cli:1", "shells")
+        >>> list(sessions.aliases("cli:1"))
+        ['shells']
+        """
         return self._table().aliases.get(check_key(key), ())
 
     def archive(self, key: str, *, expect: int | Version | None = None) -> None:
@@ -670,6 +850,10 @@ class Sessions:
 
         Raises SessionNotFound if there is none. There is no `id`, since no record is stored; with a Version as
         `expect`, a retry cannot close a later session of the key.
+
+        >>> sessions.archive("cli:1")
+        >>> list(sessions.list()), len(sessions.get_history("cli:1"))
+        ([], 2)
         """
         self._store.move(_key(key), archive=True, expect=_check_expect(expect))
 
@@ -678,6 +862,11 @@ class Sessions:
 
         Raises SessionNotFound if there is none, Conflict if the key has an active session. `expect` is about the
         archived one. There is no `id`: a retry finds the session active.
+
+        >>> sessions.archive("cli:1")
+        >>> sessions.unarchive("cli:1")
+        >>> sessions.status("cli:1")
+        'active'
         """
         self._store.move(_key(key), archive=False, expect=_check_expect(expect))
 
@@ -686,6 +875,10 @@ class Sessions:
 
         Another name of a session is no key of one: nothing is erased by it. `expect` is about its newest generation.
         There is no `id`, since nothing is left that could remember it.
+
+        >>> sessions.delete("cli:1")
+        >>> sessions.exists("cli:1")
+        False
         """
         key = _key(key)
         self._store.delete(key, expect=_check_expect(expect))
@@ -747,7 +940,13 @@ class Sessions:
                 self._index().erase(key)
 
     def forget_aliases(self, key: str) -> None:
-        """Erase the other names of a key whose session was erased as a file; nothing happens if it has a session."""
+        """Erase the other names of a key whose session was erased as a file; nothing happens if it has a session.
+
+        >>> sessions.add_alias("cli:1", "shells")
+        >>> sessions.forget_aliases("cli:1")  # it has a session
+        >>> list(sessions.aliases("cli:1"))
+        ['shells']
+        """
         key = check_key(key)
         if not self._has(key):
             self._erase_aliases(key)
@@ -758,6 +957,9 @@ class Sessions:
         """The active generation of a session, or an archived one by its uid, as its log is now; None if there is none.
 
         Sessions that are not files have none.
+
+        >>> sessions.generation("cli:1").bytes == sessions.log_size("cli:1")
+        True
         """
         key, uid, files = check_key(key), check_text(uid, "uid"), self._files()
         if uid and not _UID.match(uid):
@@ -772,7 +974,12 @@ class Sessions:
             )
 
     def disk_usage(self, keys: Iterable[str] = ()) -> DiskUsage:
-        """How much room the folders of the store take, and the files of some sessions."""
+        """How much room the folders of the store take, and the files of some sessions.
+
+        >>> usage = sessions.disk_usage(["cli:1"])
+        >>> 0 < usage.sessions["cli:1"] <= usage.total
+        True
+        """
         from nacre.storage.maintenance import FOLDERS, measure  # noqa: PLC0415 - the same
 
         wanted, files = [check_key(key) for key in check_items(keys, "keys")], self._files()
@@ -782,7 +989,12 @@ class Sessions:
             return measure(files.system, files.location, wanted)
 
     def log_size(self, key: str, *, kept: bool = False) -> int:
-        """Bytes of the log of an active session, or only of what `save` would keep there; 0 if there is none."""
+        """Bytes of the log of an active session, or only of what `save` would keep there; 0 if there is none.
+
+        >>> sessions.truncate_history("cli:1", 0)
+        >>> sessions.log_size("cli:1", kept=True) < sessions.log_size("cli:1")
+        True
+        """
         from nacre.storage.maintenance import log_size, size_of  # noqa: PLC0415 - the same
 
         key, kept, files = check_key(key), check_bool(kept, "kept"), self._files()
@@ -794,14 +1006,23 @@ class Sessions:
             return log_size(files.system, files.location, key)
 
     def key_of_file(self, path: str) -> str | None:
-        """The key of the session that a file in the store's folders is of; None if it does not tell."""
+        """The key of the session that a file in the store's folders is of; None if it does not tell.
+
+        >>> from pathlib import Path
+        >>> [sessions.key_of_file(str(path)) for path in Path(sessions.location, "sessions").glob("*.jsonl")]
+        ['cli:1']
+        """
         from nacre.storage.maintenance import key_of_file  # noqa: PLC0415 - the same
 
         path, files = check_text(path, "path"), self._files()
         return None if files is None else key_of_file(files.system, path)
 
     def has_other_logs(self, keys: Iterable[str]) -> bool:
-        """Tell whether the store has logs of other sessions than these, such as logs that cannot even be listed."""
+        """Tell whether the store has logs of other sessions than these, such as logs that cannot even be listed.
+
+        >>> sessions.has_other_logs(["cli:1"]), sessions.has_other_logs([])
+        (False, True)
+        """
         from nacre.storage.maintenance import has_other_logs  # noqa: PLC0415 - the same
 
         known, files = [check_key(key) for key in check_items(keys, "keys")], self._files()
@@ -809,7 +1030,11 @@ class Sessions:
             return files is not None and has_other_logs(files.system, files.location, known)
 
     def remove_leftovers(self, *, dry_run: bool = False) -> builtins.list[Leftover]:
-        """Remove files that no session needs, which killed writers left; returns them. With `dry_run` they stay."""
+        """Remove files that no session needs, which killed writers left; returns them. With `dry_run` they stay.
+
+        >>> sessions.remove_leftovers(dry_run=True)
+        []
+        """
         from nacre.storage.maintenance import leftovers, remove  # noqa: PLC0415 - the same
 
         keep, files = check_bool(dry_run, "dry_run"), self._files()
@@ -821,7 +1046,13 @@ class Sessions:
             ]
 
     def journal(self, name: str) -> Journal:
-        """A file of lines next to the sessions, for what a long task has done; a context for one process at a time."""
+        """A file of lines next to the sessions, for what a long task has done; a context for one process at a time.
+
+        >>> with sessions.journal("backfill") as journal:
+        ...     journal.add(b"cli:1 is done")
+        ...     print(journal.last())
+        b'cli:1 is done'
+        """
         from nacre.storage.maintenance import Journal  # noqa: PLC0415 - the same
 
         name = check_text(name, "name")
@@ -834,12 +1065,21 @@ class Sessions:
         """Move a session to the trash with all its generations, or only one archived generation of it.
 
         Raises SessionNotFound if there is none, StoreError if the sessions are not files.
+
+        >>> sessions.move_to_trash("cli:1")
+        >>> sessions.exists("cli:1")
+        False
         """
         key, uid = check_key(key), None if generation is None else check_text(generation, "generation")
         self._trash().put(key, uid)
 
     def list_trash(self) -> builtins.list[TrashedSession]:
-        """The sessions in the trash, the last removed first."""
+        """The sessions in the trash, the last removed first.
+
+        >>> sessions.move_to_trash("cli:1")
+        >>> [trashed.key for trashed in sessions.list_trash()]
+        ['cli:1']
+        """
 
         def title(view: View) -> str:
             found = session_state.meta(view, view.state).get("title")
@@ -851,6 +1091,11 @@ class Sessions:
         """Bring a session back from the trash, to where it was.
 
         Raises SessionNotFound if it is not there, Conflict if its key has an active session by now.
+
+        >>> sessions.move_to_trash("cli:1")
+        >>> sessions.restore_from_trash(sessions.list_trash()[0].id)
+        >>> len(sessions.get_history("cli:1"))
+        2
         """
         self._trash().restore(check_text(id, "id"))
 
@@ -858,6 +1103,11 @@ class Sessions:
         """Erase a session in the trash for good, and its other names unless its key has another session.
 
         Raises SessionNotFound if it is not there.
+
+        >>> sessions.move_to_trash("cli:1")
+        >>> sessions.erase_from_trash(sessions.list_trash()[0].id)
+        >>> sessions.list_trash()
+        []
         """
         trash, id = self._trash(), check_text(id, "id")
         key = trash.key_of(id)
@@ -900,6 +1150,11 @@ class Sessions:
         """Set fields of the session's meta (title, labels, origin …); None takes a field away.
 
         They are given by name, or as a mapping, which may have any name in it (`id`, `expect`), or as both.
+
+        >>> sessions.set_meta("cli:1", title="Shells", origin={"chat": 42})
+        >>> sessions.set_meta("cli:1", origin=None)
+        >>> sessions.get_meta("cli:1")
+        {'title': 'Shells'}
         """
         if not isinstance(fields, Mapping | None):
             raise InvalidMessage(f"the fields of a session's meta must be a mapping, not {show(fields)}")
@@ -909,7 +1164,12 @@ class Sessions:
         self._run(key, _transaction((_check_entry(SetMeta(given)),), expect=expect, id=id))
 
     def get_meta(self, key: str) -> dict[str, Any]:
-        """The session's meta."""
+        """The session's meta.
+
+        >>> sessions.set_meta("cli:1", title="Shells")
+        >>> sessions.get_meta("cli:1")
+        {'title': 'Shells'}
+        """
         return self._read(key, lambda view: session_state.meta(view, view.state), {})
 
     def set_labels(  # noqa: PLR0913 - what a label can be, and the conditions of a write
@@ -926,6 +1186,11 @@ class Sessions:
 
         An empty title, or no tags, takes them away. Raises SessionNotFound if there is no session, Conflict if it is
         archived: it must not begin again for the sake of a label.
+
+        >>> sessions.set_labels("cli:1", title="Shells", tags=["sea"], pinned=True)
+        >>> sessions.set_labels("cli:1", pinned=False)
+        >>> sessions.get_meta("cli:1")
+        {'title': 'Shells', 'tags': ['sea']}
         """
         key = check_key(key)
         fields: dict[str, Any] = {}
@@ -945,6 +1210,11 @@ class Sessions:
 
         A record is given only when its writer knows that it is durable. If the session is archived
         and begun again, its new generation follows.
+
+        >>> entries = sessions.follow("cli:1", after=2)
+        >>> next(entries).data["content"]
+        'Mother-of-pearl.'
+        >>> entries.close()
         """
         # Not a generator itself: wrong arguments are refused here, not when the first record is asked for.
         return self._entries(self._resolve_or_keep(_key(key)), check_int(after, "after"))
@@ -965,25 +1235,47 @@ class Sessions:
             yield [_entry(uid, record) for record in found.records], found.is_last
 
     def watch(self) -> Watch:
-        """Watch for changes: its `fd` is readable when `changed` has something to tell; close it in the end."""
+        """Watch for changes: its `fd` is readable when `changed` has something to tell; close it in the end.
+
+        >>> with sessions.watch() as watch:
+        ...     number = sessions.add_message("cli:1", "user", "And a pearl?")
+        ...     watch.fd < 0 or watch.name("cli:1") in watch.changed()
+        True
+        """
         return self._store.watch()
 
     def load(self) -> Load | None:
-        """What the store has to write; None for one in memory."""
+        """What the store has to write; None for one in memory.
+
+        >>> sessions.load().batches, nacre.open(":memory:").load()
+        (2, None)
+        """
         return self._store.load
 
     def verify(self, key: str | None = None) -> Report:
-        """Read a session, or all of them, from end to end and report what is wrong; changes nothing."""
+        """Read a session, or all of them, from end to end and report what is wrong; changes nothing.
+
+        >>> sessions.verify().ok
+        True
+        """
         return self._store.verify(None if key is None else _key(key))
 
     def repair(self, key: str) -> Receipt:
-        """Move damaged bytes to quarantine and repair the session's logs."""
+        """Move damaged bytes to quarantine and repair the session's logs.
+
+        >>> receipt = sessions.repair("cli:1")
+        >>> receipt.kept, receipt.set_aside
+        (3, 0)
+        """
         return self._store.repair(_key(key))
 
     def quarantine(self, key: str | None = None, *, settled: bool = False) -> builtins.list[QuarantineEntry]:
         """What of a session, or of all, was damaged and set aside, and waits for `restore` or `discard`.
 
         With `settled` also what waits for nothing: settled entries, and ends of writes that a crash cut short.
+
+        >>> sessions.quarantine()
+        []
         """
         found = self._store.quarantine(None if key is None else check_key(key))
         return found if check_bool(settled, "settled") else [entry for entry in found if not entry.settled]
@@ -994,6 +1286,9 @@ class Sessions:
         Each has its own time and says where it was; a message becomes a live one, at the end. What is settled is
         not restored again. If there is no whole record in them, nothing is restored and nothing settled: the answer
         has no entries, and `discard` settles them. Raises SessionNotFound if there is no entry `n`.
+
+        >>> sessions.restore("cli:1")  # nothing was damaged
+        Settlement(key='cli:1', entries=(), numbers=())
         """
         return self._store.restore(check_key(key), check_optional_int(n, "n", least=1))
 
@@ -1001,6 +1296,9 @@ class Sessions:
         """Settle the session's quarantine, or entry `n`, without its records; its bytes stay in the file.
 
         Raises SessionNotFound if there is no entry `n`.
+
+        >>> sessions.discard("cli:1")  # nothing was damaged
+        Settlement(key='cli:1', entries=(), numbers=())
         """
         return self._store.discard(check_key(key), check_optional_int(n, "n", least=1))
 
@@ -1014,7 +1312,13 @@ class Sessions:
         id: str | None = None,
         lease: Lease | None = None,
     ) -> int:
-        """Append a record that history does not read: `use`, `tool`, or `x.<name>` of an integration."""
+        """Append a record that history does not read: `use`, `tool`, or `x.<name>` of an integration.
+
+        >>> sessions.append("cli:1", "x.rating", {"stars": 5}, id="rating-1")
+        4
+        >>> [entry.data for entry in sessions.records("cli:1", "x.rating")]
+        [{'stars': 5}]
+        """
         operation, fence = _check_entry(AppendRecord(kind, data)), self._fence(key, lease)
         return self._run(key, _transaction((operation,), expect=expect, id=id, fence=fence))
 
@@ -1022,6 +1326,9 @@ class Sessions:
         self, key: str, kind: str | None = None, *, after: int = 0, before: int | None = None, last: int | None = None
     ) -> Iterator[Entry]:
         """The records of a kind, or of all kinds, with their fields, oldest first; only what is taken is read.
+
+        >>> [(entry.n, entry.kind) for entry in sessions.records("cli:1")]
+        [(1, 'open'), (2, 'msg'), (3, 'msg')]
 
         They are those of all generations, up to the record that is the last one now. Numbers start again with each
         generation: with `after` or `before`, which are exclusive, those of the newest one alone. With `last`, the last
@@ -1338,6 +1645,12 @@ class Forgiving:
 
     A failed write is logged, counted and returns 0; a failed read is logged, counted and gives an
     empty value. `save` and `close` still raise.
+
+    >>> forgiving = nacre.Forgiving(sessions)
+    >>> forgiving.add_message("", "user", "a key that cannot be one")
+    0
+    >>> forgiving.failures
+    1
     """
 
     def __init__(self, sessions: Sessions) -> None:
@@ -1529,6 +1842,4 @@ def _data(record: Record) -> Any:
     return {name: value for name, value in fields.items() if name not in _ENVELOPE}
 
 
-_ENVELOPE = frozenset(
-    ("v", "n", "b", "tx", "r", "t", "ts", "id", "p", "gone", "restored_from", "st", "br", "fence")
-)
+_ENVELOPE = frozenset(("v", "n", "b", "tx", "r", "t", "ts", "id", "p", "gone", "restored_from", "st", "br", "fence"))

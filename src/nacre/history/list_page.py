@@ -14,7 +14,10 @@ from nacre.keys import is_internal
 from nacre.messages import Page, SessionInfo
 
 Order = Literal["updated", "created", "bytes", "messages", "key"]
+"""What a list is sorted by: the newest or largest first, keys from the first one on."""
+
 Which = Literal["active", "archived", "all"]
+"""Which sessions a page shows."""
 
 LARGEST = (1 << 63) - 1
 """The largest number that an index can hold."""

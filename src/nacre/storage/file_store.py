@@ -75,6 +75,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Durability = Literal["commit", "relaxed"]
+"""When a write returns: once it is flushed, or before that."""
 
 
 class FileStore:

@@ -105,15 +105,20 @@ _here = local()
 
 
 class Pending(Future[int]):
-    """The number that a transaction will have; a future that can be awaited too.
+    """The number that a transaction will have: a `concurrent.futures.Future` that can be awaited in asyncio too.
 
-    It does without the condition that a future is made with. A signal may strike a thread that has just taken it and
-    leave it taken: the thread that resolves the future would wait for it forever, and everyone after it. A thread
-    waits at a lock of its own instead, which also costs less. Those who await it in one event loop are woken together.
-
-    Only `wait` and `as_completed` of `concurrent.futures`, which look at what is inside a future, need the condition;
-    it is made for them when they do.
+    >>> pending = sessions.submit("cli:1", [nacre.Message(role="user", content="And a pearl?")])
+    >>> pending.result(timeout=10)
+    4
     """
+
+    # It does without the condition that a future is made with. A signal may strike a thread that has just taken it and
+    # leave it taken: the thread that resolves the future would wait for it forever, and everyone after it. A thread
+    # waits at a lock of its own instead, which also costs less. Those who await it in one event loop are woken
+    # together.
+    #
+    # Only `wait` and `as_completed` of `concurrent.futures`, which look at what is inside a future, need the condition;
+    # it is made for them when they do.
 
     waiters: Sequence[tuple[Wakeup, Any]] = ()
     _sleepers: Sequence[Any] = ()

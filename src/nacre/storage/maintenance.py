@@ -181,7 +181,14 @@ _MAX_LINE = 1 << 16
 
 
 class Journal:
-    """Lines in `receipts/<name>.jsonl`; each is durable when it was added."""
+    """Lines in `receipts/<name>.jsonl`; each is durable when it was added.
+
+    >>> with sessions.journal("backfill") as journal:
+    ...     journal.add(b"cli:1 is done")
+    >>> with sessions.journal("backfill") as journal:
+    ...     journal.last()
+    b'cli:1 is done'
+    """
 
     def __init__(self, system: System, root: str, name: str) -> None:
         self._system = system

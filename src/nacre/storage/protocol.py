@@ -57,6 +57,15 @@ class Lease(Protocol):
 
     `number` is its fencing number, None while it is not taken: 0 as long as the turn was never taken over, and then
     greater with each time.
+
+    >>> mine, other = sessions.hold("cli:1"), sessions.hold("cli:1")
+    >>> mine.take()
+    >>> try:
+    ...     other.take()
+    ... except nacre.SessionBusy:
+    ...     print("somebody else is answering")
+    somebody else is answering
+    >>> mine.close()
     """
 
     @property

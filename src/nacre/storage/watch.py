@@ -23,6 +23,12 @@ class Watch:
     """A directory that is watched from the moment this is made, so that no change is missed before `wait`.
 
     One that cannot be watched, as one without a name, tells nothing.
+
+    >>> watch = sessions.watch()
+    >>> number = sessions.add_message("cli:1", "user", "And a pearl?")
+    >>> watch.fd < 0 or watch.name("cli:1") in watch.changed()
+    True
+    >>> watch.close()
     """
 
     def __init__(self, folder: str) -> None:
