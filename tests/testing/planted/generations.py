@@ -9,7 +9,7 @@ from nacre import ConfigError, Finding, InvalidKey, Receipt, Report, SessionBusy
 from nacre.records import Transaction, View
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
-from nacre.storage.protocol import Hold, Prefixed
+from nacre.storage.protocol import Lease, Prefixed
 from nacre.storage.watch import Watch
 from nacre.testing import contract
 from tests.testing.planted.table import planted
@@ -269,7 +269,7 @@ class _Turn:
 class AHeldTurnBlocksWrites(MemoryStore):
     held: frozenset[str] | set[str] = frozenset()
 
-    def hold(self, key: str) -> Hold:
+    def hold(self, key: str) -> Lease:
         self.held = held = set(self.held)
         return _Turn(key, held)
 
@@ -282,7 +282,7 @@ class AHeldTurnBlocksWrites(MemoryStore):
 class AHeldTurnIsNeverGivenBack(MemoryStore):
     held: frozenset[str] = frozenset()
 
-    def hold(self, key: str) -> Hold:
+    def hold(self, key: str) -> Lease:
         turn, self.held = _Turn(key, set(self.held)), self.held | {key}
         return turn
 
@@ -316,3 +316,42 @@ class AnEntryThatIsNotThereIsSettled(Sessions):
 class AClosedStoreGoesOn(MemoryStore):
     def close(self) -> None:
         pass
+
+
+@planted(contract.a_fork_and_its_source_go_separate_ways)
+class DeletingTakesForksAlong(Sessions):
+    _forks: tuple[tuple[str, str], ...] = ()
+
+    def fork(self, key: str, new_key: str, **rest: Any) -> Any:
+        super().fork(key, new_key, **rest)
+        self._forks += ((key, new_key),)
+
+    def delete(self, key: str) -> Any:
+        for gone in (key, *(fork for source, fork in self._forks if source == key)):
+            super().delete(gone)
+
+
+@planted(contract.a_fork_that_cannot_be_is_refused)
+class AForkOfNothingIsEmpty(Sessions):
+    def fork(self, key: str, new_key: str, **rest: Any) -> Any:
+        return super().fork(key, new_key, **rest) if self.exists(key) else self.set_meta(new_key)
+
+
+@planted(contract.a_sound_session_needs_no_repair)
+class RestoringAppendsWhatIsThere(Sessions):
+    def restore(self, key: str, n: int | None = None) -> Any:
+        self.add_messages(key, self.get_history(key))
+        return super().restore(key, n)
+
+
+@planted(contract.a_closed_store_takes_no_write)
+class ASubmittedWriteIsTakenAfterClosing(MemoryStore):
+    def submit(self, key: str, transaction: Transaction) -> Any:
+        self._closed = False
+        return super().submit(key, transaction)
+
+
+@planted(contract.forgiving_reads_give_empty_values, contract.an_invalid_key_is_refused)
+class SavingNothingIsNoError(MemoryStore):
+    def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:
+        return self.status(key) == "active" if key else False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -338,3 +339,23 @@ class FollowingEndsWithThePast(Sessions):
 class FollowingBeginsAtTheBeginning(Sessions):
     def follow(self, key: str, after: int = 0) -> Any:
         return super().follow(key)
+
+
+@planted(contract.rewind_to_an_unknown_record_is_a_conflict, contract.rewind_goes_back_to_before_a_message)
+class RewindOfNothingIsNoError(Sessions):
+    def rewind(self, key: str, to: int | None = None, **rest: Any) -> Any:
+        if self.exists(key):
+            super().rewind(key, to, **rest)
+
+
+@planted(contract.a_snapshot_is_all_of_one_moment)
+class ASnapshotHasTheNumbersOfAll(Sessions):
+    def snapshot(self, key: str, **rest: Any) -> Any:
+        return replace(super().snapshot(key, **rest), numbers=super().snapshot(key).numbers)
+
+
+@planted(contract.following_gives_the_past_and_then_what_comes)
+class FollowingEndsWithTheGeneration(MemoryStore):
+    def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
+        first = self.read(key, lambda view: view.uid)
+        return takewhile(lambda found: found[0] == first, super().follow(key, after))

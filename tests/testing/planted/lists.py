@@ -176,3 +176,69 @@ class ArchivingNothingIsNoError(Sessions):
     def archive(self, key: str, **rest: Any) -> Any:
         with suppress(SessionNotFound):
             super().archive(key, **rest)
+
+
+@planted(contract.labels_are_set_and_removed_one_by_one)
+class AnEmptyTitleIsATitle(Sessions):
+    def set_labels(self, key: str, **labels: Any) -> Any:
+        super().set_labels(key, **labels)
+        if labels.get("title") == "":
+            self.set_meta(key, title="")
+
+
+@planted(contract.a_free_key_has_no_session)
+class AKeyWithoutASessionIsFree(Sessions):
+    def free_key(self, key: str) -> str:
+        return super().free_key(key) if self.exists(key) else key
+
+
+@planted(contract.list_gives_the_newest_first)
+class TheOldestIsListedFirst(Sessions):
+    def list(self, **given: Any) -> Any:
+        found = [*super().list(**given)]
+        return iter(found if given else found[::-1])
+
+
+@planted(contract.a_page_tells_how_a_session_stands)
+class APageShowsNoModel(_Shown):
+    def show(self, info: Any) -> Any:
+        return replace(info, model="")
+
+
+@planted(contract.a_page_tells_how_a_session_stands)
+class AnInterruptedTurnIsIdle(_Shown):
+    def show(self, info: Any) -> Any:
+        return replace(info, state="idle" if info.state == "interrupted" else info.state)
+
+
+@planted(contract.internal_sessions_are_listed_only_if_asked_for)
+class InternalSessionsAreListedByTheirPrefix(Sessions):
+    def list(self, *, prefix: str = "", internal: bool = False, **given: Any) -> Any:
+        return super().list(prefix=prefix, internal=internal or prefix == "nacre:", **given)
+
+
+@planted(contract.internal_sessions_are_listed_only_if_asked_for)
+class InternalSessionsAreNeverListed(Sessions):
+    def list(self, *, internal: bool = False, **given: Any) -> Any:
+        return super().list(**given)
+
+
+@planted(contract.internal_sessions_are_listed_only_if_asked_for)
+class ArchivedInternalSessionsAreListed(Sessions):
+    def list(self, *, archived: bool = False, internal: bool = False, **given: Any) -> Any:
+        return super().list(archived=archived, internal=internal or archived, **given)
+
+
+@planted(contract.an_archived_session_can_be_read, contract.archiving_again_never_overwrites)
+class AnArchivedSessionIsStillListed(MemoryStore):
+    def each(self, *, archived: bool) -> Iterator[Listed]:
+        yield from super().each(archived=archived)
+        if not archived:
+            yield from (found._replace(archived=False) for found in super().each(archived=True))
+
+
+@planted(contract.archiving_an_unknown_key_is_not_found)
+class UnarchivingNothingIsNoError(Sessions):
+    def unarchive(self, key: str) -> Any:
+        with suppress(SessionNotFound):
+            super().unarchive(key)

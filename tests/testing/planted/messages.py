@@ -177,3 +177,25 @@ class AReplacedHistoryGetsNewTimes(Sessions):
     def set_history(self, key: str, history: Iterable[Any], **rest: Any) -> Any:
         long_ago = datetime(2000, 1, 1, tzinfo=UTC)
         return super().set_history(key, [replace(message, created=long_ago) for message in history], **rest)
+
+
+@planted(contract.a_message_comes_back_as_it_was_written)
+class TimesHaveNoZone(Sessions):
+    def get_history(self, key: str, **rest: Any) -> Any:
+        found = super().get_history(key, **rest)
+        return [replace(message, created=message.created and message.created.replace(tzinfo=None)) for message in found]
+
+
+@planted(contract.what_callers_change_afterwards_is_not_stored)
+class TheMessagesThatAreKeptAreGivenOut(TheHistoryThatIsKeptIsGivenOut):
+    def get_history(self, key: str, **rest: Any) -> Any:
+        return list(super().get_history(key, **rest))
+
+
+@planted(contract.a_group_with_a_bad_message_is_not_stored)
+class WhatJsonCannotHoldIsNull(Sessions):
+    def add_messages(self, key: str, messages: Iterable[Any], **rest: Any) -> Any:
+        given = list(messages)
+        texts = [isinstance(one, Message) or isinstance(one.get("content"), str) for one in given]
+        good = [one if text else {**one, "content": None} for one, text in zip(given, texts, strict=True)]
+        return super().add_messages(key, good, **rest)

@@ -7,7 +7,7 @@ from typing import Any
 
 from nacre import Conflict, InvalidKey, Sessions
 from nacre.history import alias_table
-from nacre.storage.protocol import Hold
+from nacre.storage.protocol import Lease
 from nacre.testing import contract
 from tests.testing.planted.table import planted
 
@@ -64,5 +64,11 @@ class OtherNamesAreReadOnce(Sessions):
 
 @planted(contract.a_turn_is_held_by_one_at_a_time, files=True)
 class ATurnIsOfOneName(Sessions):
-    def hold(self, key: str) -> Hold:
+    def hold(self, key: str) -> Lease:
         return self._store.hold(key)
+
+
+@planted(contract.a_session_is_found_by_its_other_name)
+class AStatusIsThatOfAnyName(Sessions):
+    def status(self, key: str) -> Any:
+        return super().status(self.resolve(key))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from nacre import Conflict, SessionNotFound, Sessions
+from nacre import Conflict, InvalidArgument, SessionNotFound, Sessions
 from nacre.records import AppendMessage, Transaction
 from nacre.storage.file_store import FileStore
 from nacre.storage.transaction import fingerprint
@@ -198,3 +199,31 @@ class ThereIsOneJournal(Sessions):
 class AJournalMayBeAnywhere(Sessions):
     def journal(self, name: str) -> Any:
         return super().journal(name.rpartition("/")[2] if isinstance(name, str) else name)
+
+
+@planted(contract.what_is_erased_from_the_trash_is_gone, contract.one_generation_can_be_moved_to_the_trash, files=True)
+class MovingNothingToTheTrashIsNoError(Sessions):
+    def move_to_trash(self, key: str, **rest: Any) -> Any:
+        with suppress(SessionNotFound):
+            super().move_to_trash(key, **rest)
+
+
+@planted(contract.a_generation_says_how_its_log_is, files=True)
+class AWrongUidIsUnknown(Sessions):
+    def generation(self, key: str, uid: str = "") -> Any:
+        with suppress(InvalidArgument):
+            return super().generation(key, uid)
+
+
+@planted(contract.the_room_that_sessions_take_is_known, files=True)
+class FoldersTakeNoRoom(Sessions):
+    def disk_usage(self, keys: Iterable[str] = ()) -> Any:
+        usage = super().disk_usage(keys)
+        return replace(usage, folders=dict.fromkeys(usage.folders, 0))
+
+
+@planted(contract.a_journal_keeps_its_lines, files=True)
+class AJournalBeginsAgain(Sessions):
+    def journal(self, name: str) -> Any:
+        Path(self.location, "receipts", f"{name}.jsonl").unlink(missing_ok=True)
+        return super().journal(name)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from nacre import Hit, Sessions, StoreError
 from nacre.index import Index
+from nacre.storage.protocol import Prefixed
 from nacre.testing import contract
 from tests.testing.planted.table import planted
 
@@ -112,3 +113,31 @@ class AnOpenQuoteIsAnError(Index):
         if query.count('"') % 2:
             raise StoreError("unterminated string")
         return super().search(query, **options)
+
+
+@planted(contract.a_search_finds_messages_with_all_its_words)
+class ASnippetIsEmpty(Index):
+    def search(self, query: str, **options: Any) -> list[Hit]:
+        return [replace(hit, snippet="") for hit in super().search(query, **options)]
+
+
+@planted(contract.a_search_can_be_of_some_sessions, files=True)
+class APartSearchesTheWhole(Sessions):
+    def within(self, prefix: str) -> Sessions:
+        return Sessions(Prefixed(self._store, prefix), index=self._index)
+
+
+@planted(contract.what_is_no_longer_live_is_found, files=True)
+class WhatWasFoundIsFoundAgain(Sessions):
+    _found: tuple[Hit, ...] = ()
+
+    def search(self, query: str, **options: Any) -> Any:
+        known = super().search(query, **options)
+        self._found = (*known, *(hit for hit in self._found if not known))
+        return list(self._found)
+
+
+@planted(contract.a_search_checks_its_arguments, files=True)
+class WhatIsNoTextIsSearchedAsText(Sessions):
+    def search(self, query: str, **options: Any) -> Any:
+        return super().search(str(query), **options)

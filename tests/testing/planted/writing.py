@@ -211,3 +211,15 @@ class AKindIsAPrefix(Sessions):
     def records(self, key: str, kind: str | None = None, **rest: Any) -> Any:
         first = (kind or "").partition(".")[0]
         return [entry for entry in super().records(key, **rest) if entry.kind.startswith(first)]
+
+
+@planted(contract.a_retry_under_the_same_id_is_stored_once)
+class IdsAreForgottenByCompaction(MemoryStore):
+    saved = 0
+
+    def compact(self, key: str, keep: Any) -> bool:
+        self.saved += 1
+        return super().compact(key, keep)
+
+    def run(self, key: str, transaction: Transaction) -> int:
+        return super().run(key, replace(transaction, id=transaction.id and f"{transaction.id}-{self.saved}"))
