@@ -795,7 +795,7 @@ def test_nothing_is_left_of_five_hundred_who_followed(place: str) -> None:
             await is_complete.wait()
             # One watch (a pipe has two ends), a log for each thread that reads, and the lock of turns.
             assert len(descriptors()) - before < 25
-            assert active_count() < 60
+            assert active_count() - threads_before < 40
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -803,4 +803,6 @@ def test_nothing_is_left_of_five_hundred_who_followed(place: str) -> None:
 
     descriptors_before, threads_before = descriptors(), threads()
     run(main)
-    assert (threads(), descriptors()) == (threads_before, descriptors_before)
+    # Others of this process may have ended meanwhile.
+    assert threads() <= threads_before
+    assert descriptors() <= descriptors_before

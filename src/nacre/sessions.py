@@ -1230,7 +1230,7 @@ class Sessions:
         """The records after a number, some at a time, and whether more can only come; without an end."""
         uid = ""
         while True:
-            found = self._store.later(key, after, uid=uid, limit=_MAX_LATER)
+            found = self._store.later(key, after, uid, _MAX_LATER)
             uid, after = found.uid, found.upto
             yield [_entry(uid, record) for record in found.records], found.is_last
 

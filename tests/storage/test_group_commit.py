@@ -12,13 +12,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, _base
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Event, RLock, Semaphore, Thread, Timer
+from typing import Any
 
 import pytest
 
 from nacre.errors import Conflict, DurabilityUnknown, Refused, StoreError
 from nacre.records import AppendRecord, Transaction
 from nacre.storage import group_commit
-from nacre.storage.group_commit import Committer, Latch, Owner, Pending
+from nacre.storage.group_commit import Committer, Latch, Owner, Pending, Wakeup, refuse
 from nacre.storage.transaction import PendingCommit
 from tests.strikes import at_every_step, is_struck
 
@@ -235,6 +236,72 @@ def test_who_comes_just_as_the_writer_leaves_is_not_forgotten(log: Log, later: L
         later.run()
         queue.refuse_waiting(Conflict("forgotten"))
         assert second.result(WAIT) == 2
+
+
+# Waking those who await
+
+
+def test_those_who_await_are_woken_together_whichever_log_is_done() -> None:
+    logs = [Log(), Log()]
+    laters = [Later(), Later()]
+    queues = [Committer(log.commit, later) for log, later in zip(logs, laters, strict=True)]
+
+    async def main() -> tuple[list[int], int]:
+        loop, calls = asyncio.get_running_loop(), 0
+        call = loop.call_soon_threadsafe
+
+        def count(*given: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return call(*given)
+
+        waiting = [asyncio.ensure_future(queue.submit(transaction("a"))) for queue in queues]
+        await asyncio.sleep(0)
+        loop.call_soon_threadsafe = count  # type: ignore[assignment, method-assign]
+        for later in laters:
+            later.run()
+        loop.call_soon_threadsafe = call  # type: ignore[method-assign]
+        return [await one for one in waiting], calls
+
+    assert asyncio.run(main()) == ([1, 1], 1)
+
+
+def test_one_who_awaits_twice_is_called_twice(log: Log, later: Later, queue: Committer) -> None:
+    async def main() -> list[int]:
+        numbers = []
+        for text in "ab":
+            waiting = asyncio.ensure_future(queue.submit(transaction(text)))
+            await asyncio.sleep(0)
+            later.run()
+            numbers.append(await waiting)
+        return numbers
+
+    assert asyncio.run(main()) == [1, 2]
+
+
+def test_a_loop_whose_call_was_interrupted_is_called_again() -> None:
+    class Loop:
+        calls = 0
+
+        def call_soon_threadsafe(self, wake: Callable[[], None]) -> None:
+            self.calls += 1
+            if self.calls == 1:
+                raise KeyboardInterrupt
+            wake()
+
+    wakeup, woken = Wakeup(Loop()), Future[None]()
+    wakeup.add(woken)
+    with pytest.raises(KeyboardInterrupt):
+        wakeup.call()
+    wakeup.call()
+    assert woken.done()
+
+
+def test_what_was_never_submitted_is_refused_through_its_future() -> None:
+    pending = Pending()
+    refuse(pending, Conflict("not this one"))
+    with pytest.raises(Conflict, match="not this one"):
+        pending.result(0)
 
 
 # Failing together

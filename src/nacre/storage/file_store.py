@@ -375,7 +375,7 @@ class FileStore:
 
         return Watch(f"{self._root}/sessions")
 
-    def later(self, key: str, after: int, *, uid: str, limit: int) -> Later:
+    def later(self, key: str, after: int, uid: str, limit: int) -> Later:
         def get_later(view: LogView) -> Later:
             start = after if uid in ("", view.header.uid) else 0
             edge = max(view.header.high, view.base.n if view.base is not None else 0)

@@ -245,7 +245,7 @@ class MemoryStore:
             lives = self._lives(key)
             return get(lives[-1]) if lives else None
 
-    def later(self, key: str, after: int, *, uid: str, limit: int) -> Later:
+    def later(self, key: str, after: int, uid: str, limit: int) -> Later:
         stem(key)
         with self._lock:
             life = self._active.get(key)

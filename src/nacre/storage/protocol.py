@@ -116,7 +116,7 @@ class Store(Protocol):
     def hold(self, key: str) -> Lease:
         """The lease of a session's turn, not taken yet."""
 
-    def later(self, key: str, after: int, *, uid: str, limit: int) -> Later:
+    def later(self, key: str, after: int, uid: str, limit: int) -> Later:
         """The durable records of the active generation after number `after`, or all if it is another than `uid`.
 
         About `limit` at a time, or more where fewer would cost as much; none if there is no active generation.
@@ -215,8 +215,8 @@ class Prefixed:
     def hold(self, key: str) -> Lease:
         return self._whole.hold(self._own(key))
 
-    def later(self, key: str, after: int, *, uid: str, limit: int) -> Later:
-        return self._whole.later(self._own(key), after, uid=uid, limit=limit)
+    def later(self, key: str, after: int, uid: str, limit: int) -> Later:
+        return self._whole.later(self._own(key), after, uid, limit)
 
     def watch(self) -> Watch:
         return self._whole.watch()
