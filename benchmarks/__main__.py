@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks import (
     append,
+    async_face,
     confining,
     crowd,
     embedded,
@@ -36,6 +37,8 @@ BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
     "threads": crowd.threads,
     "tasks": crowd.tasks,
     "sessions": crowd.sessions_at_once,
+    "async lag": async_face.lag,
+    "async": async_face.against_threads,
     "flat": scale.flat,
     "cold": scale.cold,
     "rewinds": scale.rewinds,
