@@ -84,7 +84,6 @@ class Failure(Exception):
         candidates: Sequence[tuple[str, str]] = (),
         folders: Mapping[str, str] | None = None,
         code: int | None = None,
-        details: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -93,7 +92,7 @@ class Failure(Exception):
         self.candidates = candidates
         self.folders = dict(folders or {})
         self.code = _CODES.get(kind, FAILED) if code is None else code
-        self.details = dict(details or {})
+        self.details: dict[str, object] = {}
 
     def to_mapping(self) -> dict[str, object]:
         """The error in the shape of the JSON contract."""

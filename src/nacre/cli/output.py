@@ -153,10 +153,14 @@ class Out:
         if self.json or sys.stdin is None or not sys.stdin.isatty():
             what = f"{question} This needs a confirmation, and there is nobody to ask."
             raise Failure("usage", what, hint="add --yes to confirm")
-        sys.stderr.write(f"{question} [y/N] ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        if self.ask(f"{question} [y/N] ") not in {"y", "yes"}:
             raise Failure("declined", "nothing was done")
+
+    def ask(self, question: str) -> str:
+        """Ask on stderr, and read one line of an answer, in lower case."""
+        sys.stderr.write(question)
+        sys.stderr.flush()
+        return sys.stdin.readline().strip().lower()
 
     @contextmanager
     def pager(self) -> Iterator[None]:

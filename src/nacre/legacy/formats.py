@@ -39,7 +39,7 @@ _OURS = b'{"v":'
 _BLOCK = 1024 * 1024
 _BEGINNING = 64 * 1024
 _CLAIMED = re.compile(r"(.+\.jsonl)\.migrating(\.\d+)?\Z", re.DOTALL)
-_META = ".meta.json"
+LINES, META = ".jsonl", ".meta.json"
 DATABASE = "sessions.db"
 _WORKSPACE = re.compile(r"[0-9a-f]{32}\Z")
 _KNOWN = re.compile(
@@ -97,7 +97,7 @@ def lone_metas(system: System, directory: str) -> list[tuple[str, str]]:
             with suppress(OSError):
                 is_log = contents(system, source.path) is None
             used |= set() if is_log else {(folder, source.meta)}
-    return [(folder, name) for folder, name, _ in files if name.endswith(_META) and (folder, name) not in used]
+    return [(folder, name) for folder, name, _ in files if name.endswith(META) and (folder, name) not in used]
 
 
 def unknown_files(system: System, directory: str, known: Iterable[Source]) -> list[str]:
@@ -166,9 +166,9 @@ def _source(folder: str, name: str, names: set[str]) -> Source | None:
     original = claimed[1] if claimed is not None else name
     if name == DATABASE:
         return Source(folder, name, name, is_database=True)
-    if original.endswith((".json", ".jsonl.archived")) and not original.endswith(_META):
+    if original.endswith((".json", ".jsonl.archived")) and not original.endswith(META):
         return Source(folder, name, original)
-    meta = original.removesuffix(".jsonl") + _META
+    meta = original.removesuffix(".jsonl") + META
     # Where a file was moved out of the way of a log, the metadata is that file's, and not the log's.
     is_its_own = meta in names and (claimed is not None or f"{name}.migrating" not in names)
     return Source(folder, name, original, meta if is_its_own else "") if original.endswith(".jsonl") else None
@@ -214,7 +214,6 @@ def set_aside(system: System, place: SessionPaths, uid: str, bad: Sequence[Bad])
         quarantine.set_aside(system, place, uid, lines, pieces, reason=piece.reason)
 
 
-LINES, META = ".jsonl", ".meta.json"
 _MAX_PICOCLAW_LINE = 10 * 1024 * 1024
 _PICOCLAW_META = ("aliases", "scope")
 _NANOBOT_PRIVATE = ("metadata", "provider_state")

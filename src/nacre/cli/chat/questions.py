@@ -81,9 +81,7 @@ def _confirm(question: str, found: list[Source], out: Out) -> bool:
     """Ask until the answer is yes or no; "show" prints what the sources say."""
     options = "[y/N/show]" if found else "[y/N]"
     while True:
-        sys.stderr.write(fill(f"{question} {options}", width=out.width - 8) + " ")
-        sys.stderr.flush()
-        answer = sys.stdin.readline().strip().lower()
+        answer = out.ask(fill(f"{question} {options}", width=out.width - 8) + " ")
         if not (found and answer in {"s", "show"}):
             return answer in {"y", "yes"}
         for source in found:

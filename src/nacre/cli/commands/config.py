@@ -208,9 +208,7 @@ def _edit(args: Namespace, out: Out) -> int:
             code = USAGE
         if code == OK or out.json or not sys.stdin.isatty():
             return code
-        sys.stderr.write("Edit it again? [Y/n] ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in {"", "y", "yes"}:
+        if out.ask("Edit it again? [Y/n] ") not in {"", "y", "yes"}:
             return code
 
 
