@@ -2003,6 +2003,20 @@ def an_update_is_applied_whole_or_not_at_all(open_store: Open) -> None:
         _same(list(sessions.records("k")), before)
 
 
+def an_operation_without_effect_takes_no_other_along(open_store: Open) -> None:
+    """A truncation to more than is live, or a pop of nothing, changes nothing; what comes with it is stored."""
+    with open_store() as sessions:
+        _add(sessions, "a")
+        last = sessions.update("k", [Truncate(9), _user("b"), Truncate(9), AppendRecord("use", 1), Truncate(9)])
+        _same((_live(sessions), last), (["a", "b"], sessions.snapshot("k").n))
+        sessions.rewind("k", last)
+        _holds(sessions.update("k", [Pop(), Pop(), Pop(), _user("c")]) > last)
+        _same((_live(sessions), _ever(sessions)), (["c"], ["a", "b", "c"]))
+        _same((sessions.update("k", [Truncate(9), Truncate(8)]), sessions.verify("k").ok), (0, True))
+        sessions.update("k", [Truncate(9), Truncate(8), SetMeta({"title": "T"}), SetMeta({"pinned": True})])
+        _same(sessions.get_meta("k"), {"title": "T", "pinned": True})
+
+
 def a_fork_and_its_source_go_separate_ways(open_store: Open) -> None:
     """It begins with the history, summary and meta of the other; what either does later does not touch the other."""
     with open_store() as sessions:

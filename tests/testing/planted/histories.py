@@ -319,6 +319,14 @@ class AnUpdateAppliesTheFirstOperation(Sessions):
         return super().update(key, list(operations)[:1], **rest)
 
 
+@planted(contract.an_operation_without_effect_takes_no_other_along)
+class AnOperationWithoutEffectTakesAllAlong(Sessions):
+    def update(self, key: str, operations: Iterable[Any], **rest: Any) -> Any:
+        given, live = list(operations), self.snapshot(key).live
+        is_idle = any(isinstance(one, Truncate) and one.keep >= live for one in given)
+        return 0 if is_idle else super().update(key, given, **rest)
+
+
 @planted(contract.an_update_is_applied_whole_or_not_at_all)
 class AnUpdateIsAppliedOneByOne(Sessions):
     def update(self, key: str, operations: Iterable[Any], **rest: Any) -> Any:
