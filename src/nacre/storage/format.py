@@ -59,10 +59,12 @@ def sealed(text: bytes) -> bytes:
     The state's last two numbers are written as fields of their own, and only where they are not 0: in sessions that
     went back, and in those whose turn was taken over.
     """
-    state, branch, fence = text[:-2].rsplit(b",", 2)
-    body = escaped(state) + (b"]" if branch == b"0" else b'],"br":' + branch)
-    if fence != b"0":
-        body += b',"fence":' + fence
+    if text.endswith(b",0,0]}"):
+        body = escaped(text[:-6]) + b"]"
+    else:
+        state, branch, fence = text[:-2].rsplit(b",", 2)
+        body = escaped(state) + (b"]" if branch == b"0" else b'],"br":' + branch)
+        body += b',"fence":' + fence if fence != b"0" else b""
     if body.find(START, 1) > 0:
         # A value that looks like a record must not be taken for one when the line around it rots.
         body = body[:1] + body[1:].replace(START, _DISGUISED)
