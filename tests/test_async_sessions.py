@@ -316,6 +316,16 @@ def test_a_function_that_reads_sees_the_context_variables_of_its_caller() -> Non
     run(main)
 
 
+def test_a_function_that_raises_stop_iteration_keeps_nobody_waiting() -> None:
+    async def main() -> None:
+        async with nacre.open_async(":memory:") as sessions:
+            await sessions.add_message("k", "user", "a")
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                await sessions.read("k", lambda _: next(iter(())))
+
+    run(main)
+
+
 # What is written
 
 
@@ -452,6 +462,16 @@ def test_sessions_that_are_not_open_yet_say_so() -> None:
             with pytest.raises(nacre.StoreError, match="async with"):
                 await call
         await sessions.close()
+
+    run(main)
+
+
+def test_sessions_that_are_open_are_not_opened_again(root: Path) -> None:
+    async def main() -> None:
+        async with nacre.open_async(root) as sessions:
+            with pytest.raises(nacre.StoreError, match="open already"):
+                await sessions.__aenter__()
+            assert await sessions.add_message("k", "user", "a") == 2
 
     run(main)
 

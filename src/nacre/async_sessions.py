@@ -78,7 +78,7 @@ def _read(
 def _wait(
     method: Callable[Concatenate[Sessions, P], T],
 ) -> Callable[Concatenate[AsyncSessions, P], Coroutine[Any, Any, T]]:
-    """The same for one that may wait for the disk or for other writers; those who read do not wait behind it."""
+    """The same for one that may wait for the disk or for other writers; reads do not wait for it."""
 
     @wraps(method)
     async def call(self: AsyncSessions, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -196,28 +196,30 @@ class _Work:
     def queue(self, sessions: Sessions, key: str, transaction: Transaction, pending: Pending) -> None:
         """Let the thread that queues submit a transaction, after all that were given to it before."""
         self.check_open()
-        request = (sessions, key, transaction, pending)
-        self._requests.append(request)
-        # One that was called and has not begun will take all that waits.
-        if self._is_called:
-            return
-        self._is_called = True
-        try:
-            self._submitter.submit(self._submit_all)
-        except RuntimeError as error:
-            self._is_called = False
-            with suppress(ValueError):
-                self._requests.remove(request)
-                raise StoreError(f"nothing was stored: {error}") from error
+        self._requests.append((sessions, key, transaction, pending))
+        # If it was called and has not begun, it will take all that waits.
+        if not self._is_called:
+            self._is_called = True
+            try:
+                self._submitter.submit(self._submit_all)
+            except RuntimeError as error:
+                self._is_called = False
+                # Nobody is called for those either who came meanwhile, from another loop.
+                for *_, waiting in self._take_requests():
+                    refuse(waiting, StoreError(f"nothing was stored: {error}"))
 
     def _submit_all(self) -> None:
         self._is_called = False
-        while self._requests:
-            sessions, key, transaction, pending = self._requests.popleft()
+        for sessions, key, transaction, pending in self._take_requests():
             try:
                 sessions._submit(key, transaction, pending)
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets it
                 refuse(pending, error)
+
+    def _take_requests(self) -> Iterator[tuple[Sessions, str, Transaction, Pending]]:
+        with suppress(IndexError):
+            while True:
+                yield self._requests.popleft()
 
     async def read(self, work: Callable[[], T]) -> T:
         """Read something in a thread."""
@@ -230,7 +232,7 @@ class _Work:
     async def _run(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         self.check_open()
         try:
-            done = threads.submit(copy_context().run, work)
+            done = threads.submit(copy_context().run, _do, work)
         except RuntimeError as error:
             raise StoreError(f"nothing was done: {error}") from error
         return await asyncio.wrap_future(done)
@@ -287,7 +289,8 @@ class _Work:
                 threads.shutdown()
             # 2. What was submitted is written and flushed.
             sessions.close()
-            for watcher in self._watchers.values():
+            # 3. Who followed has gone, unless the loop ended under them.
+            for watcher in builtins.list(self._watchers.values()):
                 if watcher.loop.is_closed():
                     watcher.watch.close()
         except BaseException as error:  # noqa: BLE001 - whatever it is, the caller gets it
@@ -300,6 +303,14 @@ class _Work:
         for watcher in self._watchers.values():
             watcher.watch.close()
         self.begin()
+
+
+def _do(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except StopIteration as error:
+        # A future cannot hold it: the caller would wait forever.
+        raise RuntimeError("a function that was given to a method raised StopIteration") from error
 
 
 class _Watcher:
@@ -334,7 +345,7 @@ class _Watcher:
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        else:
+        elif not self.loop.is_closed():
             self.loop.remove_reader(self.watch.fd)
 
 
@@ -361,16 +372,18 @@ class AsyncSessions:
     """Durable sessions for asyncio: the methods of `Sessions`, awaited. No call blocks the event loop.
 
     A write that is cancelled while it is awaited is stored or not. To know which, retry it under the same `id`, or use
-    `submit`: its future tells, whoever was cancelled. A read that is cancelled stops waiting.
+    `submit`: its future still has the outcome. A read that is cancelled stops waiting.
     It may be used from several event loops, also at once.
     """
 
     def __init__(self, open: Callable[[], Sessions]) -> None:
         self._open = open
         self._work = _Work()
-        self._sessions = cast("Sessions", _NotOpen())
+        self._sessions: Sessions = _NotOpen()
 
     async def __aenter__(self) -> Self:
+        if not isinstance(self._sessions, _NotOpen):
+            raise StoreError("the sessions are open already")
         try:
             self._sessions = await self._work.wait(self._open)
         except BaseException:
@@ -516,8 +529,11 @@ class _Part(AsyncSessions):
         """Do nothing: the owner of all of them closes the store."""
 
 
-class _NotOpen:
-    """Stands for the sessions before they are opened."""
+class _NotOpen(Sessions):
+    """Stands for the sessions before they are opened; it has no store."""
+
+    def __init__(self) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""

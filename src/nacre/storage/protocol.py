@@ -105,7 +105,7 @@ class Store(Protocol):
         """Store a transaction; returns the last record's number once it is durable."""
 
     def submit(self, key: str, transaction: Transaction, pending: Pending | None = None) -> Pending:
-        """Store a transaction without waiting; what comes of it is told through `pending`, or a new future."""
+        """Store a transaction without waiting; its outcome is that of `pending`, or of a new future."""
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
         """Read the active session of a key, else its newest archived one; None if there is none.

@@ -83,7 +83,7 @@ class MemoryWatch(Watch):
         self._fd = self._bell = -1
         # Re-entrant, since a signal handler may write too.
         self._lock = RLock()
-        # What is told and not asked for is kept once for each session.
+        # Each session once, however often it has changed.
         self._names: dict[str, None] = {}
         with suppress(OSError):
             self._fd, self._bell = os.pipe()
@@ -106,7 +106,7 @@ class MemoryWatch(Watch):
                     os.write(self._bell, b"!")
 
     def changed(self) -> set[str]:
-        # First: what is told from here on is told again.
+        # First: what changes from here on makes it readable again.
         os.read(self._fd, 64 * 1024)
         names = set[str]()
         while self._names:
