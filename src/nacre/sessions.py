@@ -1837,7 +1837,7 @@ def _data(record: Record) -> Any:
         message = msgspec.to_builtins(record.m)
         return message if record.gone is None else {**message, "content": "", ERASED: True}
     if record.t in _NOTES or record.t.startswith("x."):
-        return record.data if record.gone is None else {ERASED: True}
+        return record.data if record.gone is None or record.data is not None else {ERASED: True}
     fields = msgspec.to_builtins(record)
     return {name: value for name, value in fields.items() if name not in _ENVELOPE}
 

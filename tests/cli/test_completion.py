@@ -25,7 +25,7 @@ def completed(nacre: Nacre, *words: str) -> dict[str, str]:
 
 def test_verbs_with_what_they_do(nacre: Nacre) -> None:
     assert completed(nacre, "do") == {"doctor": "check the store, the settings, the model and the machine"}
-    assert set(completed(nacre, "s", "re")) == {"rename", "restore", "repair", "retain"}
+    assert set(completed(nacre, "s", "re")) == {"rename", "redact", "restore", "repair", "retain"}
 
 
 def test_sessions_with_their_titles(nacre: Nacre) -> None:

@@ -420,3 +420,33 @@ def test_closed_twice_it_can_still_be_asked(index: Index) -> None:
 def test_sqlite_is_not_loaded_before_an_index_is_made(root: Path) -> None:
     code = "import sys, nacre, nacre.index; assert 'sqlite3' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_erased_leaves_no_byte_though_another_process_reads(
+    root: Path, cache: Path, sessions: Sessions, index: Index
+) -> None:
+    sessions.add_message("k", "user", "the launch code is blue")
+    sessions.add_message("other", "user", "something else")
+    assert len(index.search("launch")) == 1
+    (file,) = cache.rglob("index.sqlite")
+    reader = sqlite3.connect(file, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM message").fetchone()
+    aside = file.parent.with_name(f"{file.parent.name}.1.left")
+    aside.mkdir()
+    (aside / "index.sqlite").write_text("the launch code is blue")
+    index.erase("k")
+    reader.close()
+    assert not any(b"launch" in path.read_bytes() for path in cache.rglob("*") if path.is_file())
+    assert [hit.key for hit in index.search("something")] == ["other"]
+
+
+def test_what_is_erased_goes_with_a_broken_index(root: Path, cache: Path, sessions: Sessions, index: Index) -> None:
+    sessions.add_message("k", "user", "the launch code is blue")
+    index.erase("k")
+    index.search("launch")
+    index.close()
+    (file,) = cache.rglob("index.sqlite")
+    file.write_bytes(b"no database, and the launch code" * 100)
+    index.erase("k")
+    assert not any(b"launch" in path.read_bytes() for path in cache.rglob("*") if path.is_file())

@@ -11,6 +11,7 @@ import nacre
 from nacre.testing import Disk, Fault
 from nacre.testing.disk import Killed
 from nacre.testing.tree import Snapshot
+from tests.erased import traces_on
 from tests.interleaved import Rival, interrupted
 from tests.simulated import ROOT, opened, say
 
@@ -166,3 +167,38 @@ def test_two_processes_at_one_key_act_as_if_one_came_first(act: str, rival: str,
         result, goes_on = interleave(snapshot, ACTS[act], ACTS[rival], at)
         assert result in allowed, f"{rival} before call {at} of {act}"
         at += 1
+
+
+ERASED_TEXT = "what is erased while another process is at the session"
+
+
+@pytest.mark.parametrize("act", ["append", "archive", "fork from it", "delete", "history", "transcript"])
+def test_whatever_another_process_does_meanwhile_nothing_of_an_erased_message_stays(act: str) -> None:
+    def make() -> Disk:
+        disk = Disk()
+        say(opened(disk), "one", ERASED_TEXT, "three")
+        return disk
+
+    for at in range(1, 400):
+        disk = make()
+        sessions, process = interrupted(disk)
+        rival = Rival(lambda disk=disk: answer(lambda: ACTS[act](opened(disk))))  # type: ignore[misc]
+        process.arm(at, rival.try_to)
+        found = answer(lambda sessions=sessions: sessions.redact("k", 3))  # type: ignore[misc]
+        calls = process.calls
+        rival.finish()
+        with opened(disk) as after:
+            after.finish_redactions()
+            assert verify(after) == []
+            if act == "delete":
+                assert not after.exists("k")
+            else:
+                assert transcript(after)[:3] == ["one", "", "three"]
+            # A fork that was made in time shares it.
+            if act != "fork from it":
+                assert traces_on(disk, ERASED_TEXT, ROOT) == []
+            elif isinstance(found, nacre.Redaction) and transcript(after, "source 2")[1]:
+                assert traces_on(disk, ERASED_TEXT, ROOT) != []
+        if calls < at:
+            return
+    pytest.fail("the series does not end")

@@ -13,6 +13,7 @@ from nacre.history.session_state import RULES
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
 from tests.erased import traces
+from tests.paths import log_of
 
 SECRET = 'the launch code is "00000000"\tand the door is blue'  # noqa: S105 - said by somebody
 LARGE = "a payload that is long " * 4_000
@@ -269,7 +270,7 @@ def test_a_title_and_an_undo_copy_that_repeat_a_message_go_with_it(tmp_path: Pat
         assert sessions.redact("k", n).erased == (2, 3, 4)
         assert sessions.get_meta("k") == {"cwd": "/here"}
         assert [entry.data for entry in sessions.records("k", "x.file")] == [
-            {"redacted": True},
+            {"path": "a", "is_too_large": True},
             {"path": "b", "before": "something else that is long"},
         ]
         assert traces(SECRET, tmp_path) == traces(SECRET[:20], tmp_path) == []
@@ -313,3 +314,161 @@ def test_what_cannot_be_erased_is_refused(tmp_path: Path, place: str) -> None:
             sessions.redact("k", 2, generation="first")
         with pytest.raises(InvalidKey):
             sessions.redact("nacre:memory", 2)
+
+
+def test_damaged_bytes_of_it_in_quarantine_are_erased_and_others_stay(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        for text in ("one", SECRET, "three", "four"):
+            sessions.add_message("k", "user", text)
+    log = log_of(tmp_path / "store", "k")
+    lines = log.read_bytes().split(b"\n")
+    # Its line with a flipped bit is there once more, then a part of it, and damage that is another's.
+    lines[3:3] = [lines[2].replace(b"user", b"uses"), lines[2][90:] + b"\xff", b"another piece of damage", lines[3]]
+    log.write_bytes(b"\n".join(lines))
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.repair("k")
+        before = sessions.quarantine("k")
+        assert sessions.redact("k", 3).quarantined == 2
+        assert traces(SECRET, tmp_path) == traces(SECRET[:40], tmp_path) == traces(SECRET[-20:], tmp_path) == []
+        (entry,) = sessions.quarantine("k")
+        assert (entry.n, entry.bytes, entry.reason) == (before[0].n, before[0].bytes, before[0].reason)
+        assert "another piece of damage" in next((tmp_path / "store/quarantine").iterdir()).read_text()
+        assert sessions.restore("k").numbers == ()
+
+
+def test_a_message_that_only_the_quarantine_has_is_erased_there(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        for text in ("one", SECRET, "three"):
+            sessions.add_message("k", "user", text)
+    log = log_of(tmp_path / "store", "k")
+    log.write_bytes(log.read_bytes().replace(b"launch", b"launcg"))
+    with nacre.open(tmp_path / "store") as sessions:
+        assert sessions.repair("k").set_aside == 1
+        found = sessions.redact("k", 3)
+        assert (found.erased, found.quarantined) == ((), 1)
+        assert traces(SECRET[20:], tmp_path) == []
+        with pytest.raises(Conflict):
+            sessions.redact("k", 3)
+
+
+def test_a_restored_message_is_erased_in_the_quarantine_that_it_came_from(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        for text in ("one", SECRET, "three"):
+            sessions.add_message("k", "user", text)
+    log = log_of(tmp_path / "store", "k")
+    lines = log.read_bytes().split(b"\n")
+    log.write_bytes(b"\n".join([lines[0], lines[1], b"{" + lines[2] + lines[2] + b"}", lines[3], b""]))
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.repair("k")
+        sessions.restore("k")
+        numbers = [stored.n for stored in sessions.transcript("k") if stored.message.content == SECRET]
+        for n in numbers:
+            sessions.redact("k", n)
+        assert numbers
+        assert traces(SECRET, tmp_path) == []
+
+
+def test_lines_of_the_quarantine_that_are_damaged_themselves_lose_it_too(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        for text in ("one", SECRET, "three"):
+            sessions.add_message("k", "user", text)
+    log = log_of(tmp_path / "store", "k")
+    lines = log.read_bytes().split(b"\n")
+    log.write_bytes(b"\n".join([*lines[:3], lines[2][60:], lines[2][60:] + b"\xff", *lines[3:]]))
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.repair("k")
+        (file,) = (tmp_path / "store/quarantine").iterdir()
+        file.write_bytes(file.read_bytes().replace(b'"seal":"', b'"seal":"x') + b"no line of ours\n")
+        assert sessions.redact("k", 3).quarantined == 2
+        assert traces(SECRET[-20:], tmp_path) == []
+        assert b"no line of ours" in file.read_bytes()
+
+
+def test_second_names_that_a_crash_left_do_not_keep_it(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", SECRET)
+        uid = sessions.transcript("k")[0].generation
+        for name in (f"archive/k.{uid}.jsonl", f"trash/k.{uid}.1.jsonl"):
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).hardlink_to(log_of(root, "k"))
+        (root / f"archive/k.{uid}.tmp").write_text(SECRET)
+        log_of(root, "k").with_suffix(".tmp").write_text(SECRET)
+        sessions.redact("k", 2)
+        assert traces(SECRET, tmp_path) == []
+        assert sessions.get_history("k")[0].content == ""
+
+
+def test_what_follows_a_log_into_the_trash_is_erased_where_a_crash_left_it(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with small(root) as sessions:
+        for text in ("one", SECRET, "three"):
+            sessions.add_message("k", "user", text)
+        move_out(sessions)
+        (cold,) = (root / "cold").iterdir()
+        sessions.move_to_trash("k")
+        (moved,) = (root / "trash").glob("*.cold.zst")
+        moved.rename(cold)
+        sessions.redact("k", 3)
+        assert traces(SECRET, tmp_path) == []
+        sessions.restore_from_trash(sessions.list_trash()[0].id)
+        assert sessions.verify().ok
+
+
+def test_what_was_erased_in_memory_is_gone_and_retries_find_it() -> None:
+    with nacre.open(":memory:") as sessions:
+        n = sessions.add_messages("k", [Message(role="user", content=LARGE)], id="i")
+        sessions.add_message("k", "assistant", "after")
+        sessions.fork("k", "f")
+        sessions.archive("k")
+        found = sessions.redact("k", n)
+        assert (found.erased, found.payloads, found.forks) == ((2,), 1, ("f",))
+        assert [message.content for message in sessions.get_history("k")] == ["", "after"]
+        assert [message.content for message in sessions.get_history("f")] == [LARGE, "after"]
+        sessions.unarchive("k")
+        assert sessions.add_messages("k", [Message(role="user", content="x")], id="i") == n
+        assert sessions.add_message("k", "user", "on") == 5
+
+
+def test_a_part_of_a_store_erases_only_its_own(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("a:1", "user", SECRET)
+        sessions.add_message("b:1", "user", "hi")
+        part = sessions.within("a:")
+        with pytest.raises(InvalidKey):
+            part.redact("b:1", 2)
+        part.redact("a:1", 2)
+        assert traces(SECRET, tmp_path) == []
+        assert sessions.get_history("b:1")[0].content == "hi"
+
+
+def test_copies_that_others_have_are_erased_before_it_is_over(tmp_path: Path) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def fail(found: nacre.Redaction) -> None:
+        raise nacre.StoreError(f"no way for {found.n}")
+
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("k", "user", SECRET)
+        with pytest.raises(nacre.StoreError):
+            sessions.redact("k", 2, erase_copies=fail)
+    folder = tmp_path / "store/redacting"
+    for _ in range(2):
+        with nacre.open(tmp_path / "store") as sessions:
+            assert len(list(folder.iterdir())) == 1
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.finish_redactions(lambda found: seen.append((found.key, found.n)))
+        assert (seen, list(folder.iterdir())) == ([("k", 2)], [])
+
+
+def test_a_redaction_of_a_session_that_was_deleted_meanwhile_is_over(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", SECRET)
+        uid = sessions.transcript("k")[0].generation
+        sessions.delete("k")
+    (root / "redacting").mkdir(exist_ok=True)
+    (root / f"redacting/k.{uid}.2.json").write_text(f'{{"key":"k","uid":"{uid}","n":2}}')
+    (root / "redacting/torn.json").write_text('{"key":"k","u')
+    with nacre.open(root):
+        assert [path.name for path in (root / "redacting").iterdir()] == ["torn.json"]

@@ -666,3 +666,14 @@ def test_sessions_of_nacres_own_are_read_by_their_key_and_not_changed(echo: Site
 def test_a_session_of_a_program_is_named_after_its_first_words(echo: Site, path: str, body: dict[str, Any]) -> None:
     assert echo.client.post(path, json=body).status_code == 200
     assert echo.sessions.get_meta("api::s::")["title"] == "How deep is the lake?"
+
+
+def test_one_message_is_erased_and_the_session_goes_on(echo: Site) -> None:
+    fill(echo, "k", "a secret that was said", "b")
+    done = echo.client.delete("/api/sessions/k/messages/2")
+    assert (done.status_code, done.json()["operation"], done.json()["erased"]) == (200, "redact", [2])
+    assert [text for _, text in echo.said("k")] == ["", "b"]
+    echo.client.post("/api/sessions/k/messages", json={"content": "go on"})
+    statuses = [echo.client.delete(f"/api/sessions/k/messages/{n}").status_code for n in ("2", "1", "99", "x", "0")]
+    assert statuses == [200, 409, 409, 400, 400]
+    assert echo.client.delete("/api/sessions/none/messages/2").status_code == 404

@@ -9,9 +9,8 @@ import msgspec
 
 from nacre.history.message_text import text_of
 from nacre.records import Record, Records
+from nacre.storage.holes import FILE_COPY
 
-UNDO = "x.file"
-"""The kind of a record that keeps a file as it was before the agent changed it."""
 _ALIKE = 16
 """A file has a text of a message if that is at least so long; shorter ones are everywhere."""
 
@@ -34,7 +33,7 @@ def copies_of(view: Records, record: Record) -> list[int]:
             title = (other.meta or {}).get("title")
             if isinstance(title, str) and title and line and _is_beginning(title, line):
                 found.append(other.n)
-        elif other.t == UNDO and texts:
+        elif other.t == FILE_COPY and texts:
             data = (other if other.blobs is None else view.whole(other)).data
             before = data.get("before") if isinstance(data, dict) else None
             if isinstance(before, str) and any(text in before for text in texts):

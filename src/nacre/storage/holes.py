@@ -14,6 +14,8 @@ from nacre.storage.protocol import FindCopies
 
 _ALIKE = 16
 """So many bytes of an erased content are taken for a part of it."""
+FILE_COPY = "x.file"
+"""The kind of a record that keeps a file as it was before the agent changed it."""
 _LINKS = ("role", "tool_calls", "tool_call_id", "model", "created", "extra")
 _NO_CHECKSUM = "00000000"
 
@@ -90,6 +92,10 @@ def hole(raw: bytes, erased: Erased) -> bytes | None:
             left.pop(name, None)
         if "m" in left:
             left["m"] = _links(found["m"])
+        if record.t == FILE_COPY and isinstance(record.data, dict):
+            # Without its content it must not look like a file that was not there before: an undo would remove that.
+            kept = {name: value for name, value in record.data.items() if name != "before"}
+            left["data"] = {**kept, "is_too_large": True}
         if record.restored_from is not None:
             left["restored_from"] = (*record.restored_from[:2], _NO_CHECKSUM)
     if _plain(left) == _plain({name: value for name, value in found.items() if name not in ("gone", "st", "br")}):

@@ -52,6 +52,7 @@ FOR_GUESTS: Mapping[str, ForGuests] = {
     "/api/sessions/{key}": "own",
     "/api/sessions/{key}/events": "own",
     "/api/sessions/{key}/messages": "own",
+    "/api/sessions/{key}/messages/{n}": "no",
     "/api/sessions/{key}/stop": "own",
     "/api/sessions/{key}/fork": "own",
     "/api/sessions/{key}/archive": "own",

@@ -145,7 +145,7 @@ _EVENT = {
 }
 _PLACES: dict[str, tuple[dict[str, Any], str]] = {
     "key": (msgspec.json.schema(schemas.Key), "The session's key, as one segment: a slash in it is written %2F"),
-    "n": ({"type": "integer", "minimum": 1}, "The number of the message"),
+    "n": ({"type": "integer", "minimum": 1, "maximum": 2**53 - 1}, "The number of the message"),
     "id": ({"type": "string", "minLength": 1}, "The name of the model or the id of the response"),
 }
 

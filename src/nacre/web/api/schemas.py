@@ -204,7 +204,7 @@ class Done(Struct, frozen=True, kw_only=True):
 class RedactQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which generation of a session is meant; the newest if none is named."""
 
-    generation: str = ""
+    generation: Annotated[str, Meta(pattern="^([0-9a-f]{32})?$")] = ""
 
 
 class Redacted(Struct, frozen=True, kw_only=True):
