@@ -221,10 +221,10 @@ def assert_all_is_kept(place: str, sessions: nacre.Sessions, keys: Sequence[str]
 import json, sys, nacre
 with nacre.open(sys.argv[1]) as sessions:
     assert sessions.verify().ok, sessions.verify()
-    print(json.dumps({key: [s.message.content for s in sessions.transcript(key)] for key in sys.argv[2:]}))
+    print(json.dumps({key: [s.message.content for s in sessions.transcript(key)] for key in sys.argv[2:]}, default=str))
 """
     found = subprocess.check_output([sys.executable, "-c", program, place, *keys], text=True)
-    assert json.loads(found) == json.loads(json.dumps(kept))
+    assert json.loads(found) == json.loads(json.dumps(kept, default=str))
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -1,7 +1,8 @@
-"""Messages and times in their canonical form on disk: checked, encoded, and read again."""
+"""Messages, bytes and times in their canonical form on disk: checked, encoded, and read again."""
 
 from __future__ import annotations
 
+import binascii
 import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,7 @@ _MINUTE = timedelta(minutes=1)
 _MAX_DEPTH = 100
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 _PLAIN = {"role", "content"}
+_MARK = "$bytes"
 
 _encode = msgspec.json.Encoder().encode
 _decode_message = msgspec.json.Decoder(Message).decode
@@ -47,7 +49,9 @@ def encode_message(message: Message | Mapping[str, Any]) -> AppendMessage:
     if type(message) is dict and message.keys() == _PLAIN:
         return encode_text(message["role"], message["content"])
     value = message if isinstance(message, Message) else Message.from_mapping(message)
-    _check_message(value)
+    is_binary = _check_message(value)
+    if is_binary:
+        value = _mark_bytes(value)
     if value.created is not None and (value.created.utcoffset() or _MINUTE) % _MINUTE:
         # RFC 3339 has no zones of broken minutes.
         value = replace(value, created=value.created.astimezone(UTC))
@@ -69,22 +73,40 @@ def encode_message(message: Message | Mapping[str, Any]) -> AppendMessage:
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         # A value that only says that it is a text or a number, a time that no text stands for.
         raise InvalidMessage(f"a message cannot be stored: {error}") from error
-    return AppendMessage(raw=msgspec.Raw(raw), lossy=lossy)
+    return AppendMessage(raw=msgspec.Raw(raw), lossy=lossy, bin=is_binary)
 
 
 def plain_json(value: Any, what: str) -> Any:
     """Check a JSON value that is not a message and give it in plain types, without lone surrogates."""
-    if type(value) is dict and all(
-        type(text) is str and is_unicode(text) for name_and_item in value.items() for text in name_and_item
-    ):
+    if _has_only_texts(value):
         return dict(value)
-    _check_json(value, what, _MAX_DEPTH)
+    if _check_json(value, what, _MAX_DEPTH):
+        raise InvalidMessage(f"{what} has bytes, which JSON cannot represent")
     return _map_leaves(value, lambda leaf: _without_surrogates(_plain_type(leaf)))
+
+
+def encode_data(value: Any) -> tuple[Any, bool]:
+    """Check what a record of a caller's own kind is to hold: the same, and whether there are bytes in it."""
+    if _has_only_texts(value):
+        return dict(value), False
+    is_binary = _check_json(value, "data", _MAX_DEPTH)
+    marked = _mark_bytes(value) if is_binary else value
+    return _map_leaves(marked, lambda leaf: _without_surrogates(_plain_type(leaf))), is_binary
+
+
+def data_of(record: Record) -> Any:
+    """Return what a record of a caller's own kind holds."""
+    return _unmark_bytes(record.data) if record.bin else record.data
+
+
+def message_in(record: Record) -> Message | None:
+    """Return the message of a record as it is there, without the large payloads that it only names."""
+    return _unmark_bytes(record.m) if record.bin else record.m
 
 
 def message_of(record: Record, view: Records) -> Message:
     """Return the whole message of a record, with the time it was stored where its writer gave none."""
-    message = record.m if record.blobs is None else view.whole(record).m
+    message = message_in(record if record.blobs is None else view.whole(record))
     if message is None:
         raise InvalidMessage(f"record {record.n} is a {record.t!r}, not a message")
     if record.gone is not None:
@@ -138,7 +160,8 @@ def _second_text(seconds: int) -> str:
     return (EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
 
 
-def _check_message(message: Message) -> None:
+def _check_message(message: Message) -> bool:
+    """Refuse what no log can hold; tell whether there are bytes in the message."""
     if not isinstance(message.role, str) or not message.role:
         raise InvalidMessage(f"a message's role must be a word, not {show(message.role)}")
     for field in ("tool_call_id", "name", "reasoning", "model"):
@@ -149,45 +172,104 @@ def _check_message(message: Message) -> None:
         raise InvalidMessage(
             f"a message's content must be text, a list of parts or None, not {type(message.content).__name__}"
         )
+    is_binary = False
     if isinstance(message.content, list):
-        _check_json(message.content, "content", _MAX_DEPTH)
+        is_binary = _check_json(message.content, "content", _MAX_DEPTH)
     for call in check_list(message.tool_calls or (), "tool_calls"):
         if not isinstance(call, ToolCall):
             raise InvalidMessage(f"tool_calls must contain ToolCall values, not {type(call).__name__}")
         if not isinstance(call.id, str) or not isinstance(call.name, str):
             raise InvalidMessage(f"a tool call's id and name must be text, not {show(call.id)} and {show(call.name)}")
-        _check_json(call.arguments, "arguments", _MAX_DEPTH)
-        _check_json(check_mapping(call.extra, "extra"), "extra", _MAX_DEPTH)
+        is_binary |= _check_json(call.arguments, "arguments", _MAX_DEPTH)
+        is_binary |= _check_json(check_mapping(call.extra, "extra"), "extra", _MAX_DEPTH)
     if message.media:
-        _check_json(list(check_list(message.media, "media")), "media", _MAX_DEPTH)
+        is_binary |= _check_json(list(check_list(message.media, "media")), "media", _MAX_DEPTH)
     if message.created is not None:
         check_created(message.created)
     if message.extra:
-        _check_json(check_mapping(message.extra, "extra"), "extra", _MAX_DEPTH)
+        is_binary |= _check_json(check_mapping(message.extra, "extra"), "extra", _MAX_DEPTH)
+    return is_binary
 
 
-def _check_json(value: Any, what: str, depth: int) -> None:
-    """Refuse what JSON would change in silence: NaN, huge integers, bytes, keys that are not text."""
+def _check_json(value: Any, what: str, depth: int) -> bool:
+    """Refuse what JSON would change in silence: NaN, huge integers, keys that are not text; tell if there are bytes."""
     if depth == 0:
         raise InvalidMessage(f"{what} is nested more than {_MAX_DEPTH} levels deep")
     match value:
         case str() | bool() | None:
-            pass
+            return False
         case int() | float():
             if isinstance(value, int) and not _MIN_INT <= value <= _MAX_INT:
                 raise InvalidMessage(f"{what} has an integer of more than 64 bits: {show(value)}")
             if not math.isfinite(value):
                 raise InvalidMessage(f"{what} has {value}, which JSON cannot represent")
+            return False
         case list() | tuple():
+            is_binary = False
             for item in value:
-                _check_json(item, what, depth - 1)
+                is_binary |= _check_json(item, what, depth - 1)
+            return is_binary
         case dict():
+            is_binary = False
             for key, item in value.items():
                 if not isinstance(key, str):
                     raise InvalidMessage(f"{what} has a key that is not text: {show(key)}")
-                _check_json(item, what, depth - 1)
+                is_binary |= _check_json(item, what, depth - 1)
+            return is_binary
+        case bytes() | bytearray() | memoryview():
+            return True
         case _:
             raise InvalidMessage(f"{what} has a {type(value).__name__}, which JSON cannot represent")
+
+
+def _has_only_texts(value: Any) -> bool:
+    """Tell whether a value is an object of texts, which need no other look."""
+    return type(value) is dict and all(
+        type(text) is str and is_unicode(text) for name_and_item in value.items() for text in name_and_item
+    )
+
+
+def _mark_bytes(value: Any) -> Any:
+    """Put `{"$bytes": "<base64>"}` in the place of bytes, and one `$` more into the name of what looks like that."""
+    match value:
+        case bytes() | bytearray() | memoryview():
+            return {_MARK: binascii.b2a_base64(bytes(value), newline=False).decode()}
+        case dict():
+            dollar = "$" if _is_marked(value) else ""
+            return {f"{dollar}{name}": _mark_bytes(item) for name, item in value.items()}
+        case _:
+            return _map_items(value, _mark_bytes)
+
+
+def _unmark_bytes(value: Any) -> Any:
+    """Give back the bytes of what `_mark_bytes` made; what is no base64 is given as it is, such as a lost payload."""
+    match value:
+        case {"$bytes": str(text), **rest} if not rest:
+            try:
+                return binascii.a2b_base64(text, strict_mode=True)
+            except ValueError:
+                return text
+        case dict():
+            dollar = "$" if _is_marked(value) else ""
+            return {name.removeprefix(dollar): _unmark_bytes(item) for name, item in value.items()}
+        case _:
+            return _map_items(value, _unmark_bytes)
+
+
+def _is_marked(value: dict[str, Any]) -> bool:
+    return len(value) == 1 and (name := next(iter(value))).endswith(_MARK) and not name.removesuffix(_MARK).strip("$")
+
+
+def _map_items(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Apply a change to what is in a list or a message; `extra`, whose names are fields, is never bytes itself."""
+    if isinstance(value, list | tuple):
+        items = map(change, value)
+        return tuple(items) if isinstance(value, tuple) else list(items)
+    if not isinstance(value, Struct):
+        return value
+    fields = asdict(value)
+    extra = {name: change(item) for name, item in fields.pop("extra").items()}
+    return type(value)(**{field: change(item) for field, item in fields.items()}, extra=extra)
 
 
 def _map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -479,6 +479,19 @@ class Load(Struct, frozen=True):
     unsound: int
 
 
+def describe_bytes(value: Any) -> Any:
+    """A JSON value with `12,345 bytes` in the place of bytes, as people and models are shown it."""
+    match value:
+        case bytes():
+            return f"{len(value):,} byte{'s' * (len(value) != 1)}"
+        case list() | tuple():
+            return [describe_bytes(item) for item in value]
+        case dict():
+            return {name: describe_bytes(item) for name, item in value.items()}
+        case _:
+            return value
+
+
 def check_mapping(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidMessage(f"{what} must be a mapping, not {type(value).__name__}")

@@ -61,6 +61,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     p: int | None = None
     m: Message | None = None
     lossy: bool = False
+    bin: bool = False
     blobs: list[str] | None = None
     text: str | None = None
     upto: int | None = None
@@ -248,6 +249,7 @@ class AppendMessage(Struct, frozen=True):
 
     raw: msgspec.Raw
     lossy: bool = False
+    bin: bool = False
 
 
 class Summarise(Struct, frozen=True):
@@ -306,6 +308,8 @@ class SetMeta(Struct, frozen=True):
 class AppendRecord(Struct, frozen=True):
     """Append a record that history does not read: usage, a started tool, an integration's own.
 
+    `bin` is for the store: whether there are bytes in `data`, which are marked then.
+
     >>> reply = nacre.Message(role="assistant", content="hello")
     >>> sessions.submit("cli:1", [reply, nacre.AppendRecord("use", {"prompt": 12, "completion": 3})]).result()
     5
@@ -313,6 +317,7 @@ class AppendRecord(Struct, frozen=True):
 
     kind: str
     data: Any
+    bin: bool = False
 
 
 class TakeOver(Struct, frozen=True):

@@ -27,7 +27,18 @@ from nacre.checks import (
     plain_text,
     show,
 )
-from nacre.codec import ERASED, encode_message, encode_text, message_of, parse_time, plain_json, time_of
+from nacre.codec import (
+    ERASED,
+    data_of,
+    encode_data,
+    encode_message,
+    encode_text,
+    message_in,
+    message_of,
+    parse_time,
+    plain_json,
+    time_of,
+)
 from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, SessionNotFound, StoreError
 from nacre.history import alias_table, session_state
 from nacre.history.copies import copies_of
@@ -1787,7 +1798,7 @@ def _check_entry(entry: AnyEntry) -> AppendMessage | AppendRecord | SetMeta:
                 raise InvalidMessage(
                     f"a record's kind must be 'use', 'tool' or 'x.<name>' in valid Unicode, not {show(kind)}"
                 )
-            return AppendRecord(text, plain_json(data, "data"))
+            return AppendRecord(text, *encode_data(data))
         case SetMeta(fields):
             if not isinstance(fields, dict):
                 raise InvalidMessage(f"the fields of a session's meta must be a dict, not {show(fields)}")
@@ -1833,11 +1844,11 @@ def _origin(record: Record) -> int | None:
 
 def _data(record: Record) -> Any:
     """The fields of a record that are its own, not those that every record has."""
-    if record.m is not None:
-        message = msgspec.to_builtins(record.m)
-        return message if record.gone is None else {**message, "content": "", ERASED: True}
+    if (message := message_in(record)) is not None:
+        fields = msgspec.to_builtins(message, builtin_types=(bytes,))
+        return fields if record.gone is None else {**fields, "content": "", ERASED: True}
     if record.t in _NOTES or record.t.startswith("x."):
-        return record.data if record.gone is None or record.data is not None else {ERASED: True}
+        return data_of(record) if record.gone is None or record.data is not None else {ERASED: True}
     fields = msgspec.to_builtins(record)
     return {name: value for name, value in fields.items() if name not in _ENVELOPE}
 

@@ -32,6 +32,21 @@ def talk(nacre: Nacre) -> Nacre:
     return nacre
 
 
+def test_bytes_are_shown_by_their_size_and_exported_in_base64(nacre: Nacre, tmp_path: Path) -> None:
+    call = library.ToolCall(id="c", name="f", arguments={"raw": b"123"})
+    with nacre.sessions() as sessions:
+        sessions.add_full_message("k", {"role": "user", "content": ["look", b"1"], "media": [{"data": b"12" * 5000}]})
+        sessions.add_full_message("k", library.Message(role="assistant", tool_calls=(call,)))
+        sessions.append("k", "x.raw", {"a": b"1"})
+    _, shown, _ = nacre("sessions", "show", "k")
+    assert [part in shown for part in ("[1 byte]", '"10,000 bytes"', 'f(raw="3 bytes")')] == [True] * 3
+    for form in ("json", "jsonl", "html", "md"):
+        assert nacre("sessions", "export", "k", "--format", form)[0] == 0
+    assert nacre("sessions", "export", "k", "--format", "picoclaw", "-o", str(tmp_path / "pico"))[0] == 0
+    _, records, _ = nacre("sessions", "tail", "k", "--full", "--json")
+    assert json.loads(records)["items"][-1]["data"] == {"a": "MQ=="}
+
+
 def test_the_history_is_shown_with_the_summary_where_it_was_cut(talk: Nacre) -> None:
     code, out, err = talk("sessions", "show", "talk")
     assert (code, err) == (0, "")

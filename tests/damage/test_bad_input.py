@@ -102,7 +102,7 @@ BAD_MESSAGES: list[Any] = [
     {"role": "user", "content": "x", "tree": nested(150)},
     {"role": "user", "content": "x", "tree": nested(50_000)},
     {"role": "user", "content": "x", "odd": object()},
-    {"role": "user", "content": "x", "odd": b"bytes"},
+    {"role": "user", "content": b"bytes"},
     {"role": "user", "content": "x", "odd": {1, 2}},
     {
         "role": "assistant",

@@ -48,6 +48,13 @@ def chunk(sessions: Sessions, number: int, wanted: Wanted) -> Transcript:
 # ---- the list
 
 
+def test_a_message_with_bytes_is_shown_on_the_page_and_over_the_api(sessions: Sessions) -> None:
+    call = nacre.ToolCall(id="c", name="f", arguments={"raw": b"123"})
+    sessions.add_full_message("k", Message(role="user", content=[{"type": "image", "data": b"12"}], tool_calls=(call,)))
+    assert "2 bytes" in got(sessions, "/s/k")
+    assert "MTI=" in got(sessions, "/api/sessions/k")
+
+
 def test_the_list_shows_sessions_and_how_they_stand(sessions: Sessions) -> None:
     sessions.add_messages("web:a", [said("user", "hi"), said("assistant", "hello there")])
     sessions.add_messages("irc:b", [said("user", "anyone?")])

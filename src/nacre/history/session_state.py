@@ -43,6 +43,7 @@ def apply(operation: Operation, stamp: RecordStamp, state: State, view: Records)
             p=state.hd,
             m=operation.raw,  # type: ignore[arg-type] # the encoder takes the canonical bytes as they are
             lossy=operation.lossy,
+            bin=operation.bin,
             st=_after_saying(stamp.n, state),
         )
     st = _after(operation, stamp.n, state, view)
@@ -63,8 +64,8 @@ def apply(operation: Operation, stamp: RecordStamp, state: State, view: Records)
             merged = {**meta(view, state), **fields}
             found = {name: value for name, value in merged.items() if value is not None}
             return _record(stamp, "meta", st, meta=found, set=sorted(fields) if names_fields else None)
-        case records.AppendRecord(kind, data):
-            return _record(stamp, kind, st, data=data)
+        case records.AppendRecord(kind, data, has_bytes):
+            return _record(stamp, kind, st, data=data, bin=has_bytes)
         case records.TakeOver(who):
             return _record(stamp, "turn", st, who=who)
         case records.Delete():

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta, Struct
 
-from nacre.messages import Message
+from nacre.messages import Message, describe_bytes
 
 PER_MESSAGE = 4
 PER_CALL = 4
@@ -329,4 +329,4 @@ def _context(context: Shown) -> tuple[int, list[str]]:
 
 def _text(value: Any) -> str:
     """A text, or a value's JSON."""
-    return value if isinstance(value, str) else _encode(value).decode()
+    return value if isinstance(value, str) else _encode(describe_bytes(value)).decode()

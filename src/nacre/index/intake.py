@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from nacre.codec import message_in
 from nacre.index.catalog import check, stat_when_free
 from nacre.index.database import pack_moment, pack_time
 from nacre.index.search_text import body_of
@@ -181,8 +182,8 @@ class Intake:
 
     def _found(self, record: Record, message: Message) -> Found:
         check((record.n,))
-        if record.blobs is not None:
-            message = self._view.whole(record).m or message
+        if record.blobs is not None or record.bin:
+            message = message_in(self._view.whole(record)) or message
         said = pack_moment(message.created) if message.created is not None else pack_time(record.ts)
         # The tools that it calls or that it is the result of, each on a line of its own.
         names: list[str] = []

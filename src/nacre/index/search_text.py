@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from nacre.messages import Message
+from nacre.messages import Message, describe_bytes
 
 # Scripts that are written without spaces, or whose words carry their endings: found by substring.
 UNSPACED = (
@@ -90,7 +90,9 @@ def body_of(message: Message) -> str:
         parts.append(message.reasoning)
     for call in message.tool_calls:
         if call.name != _SEARCH:
-            arguments = call.arguments if isinstance(call.arguments, str) else _encode(call.arguments).decode()
+            arguments = call.arguments
+            if not isinstance(arguments, str):
+                arguments = _encode(describe_bytes(arguments)).decode()
             parts += [call.name, arguments]
     return "\n".join(parts).replace("\0", " ")
 

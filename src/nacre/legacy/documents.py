@@ -17,7 +17,7 @@ from nacre import records
 from nacre.codec import encode_message, plain_json
 from nacre.errors import InvalidKey, InvalidMessage
 from nacre.history.message_text import text_of
-from nacre.messages import Message, ToolCall
+from nacre.messages import Message, ToolCall, describe_bytes
 from nacre.records import AppendMessage, ImportedRecord
 from nacre.storage.format import escaped
 from nacre.storage.paths import stem
@@ -79,7 +79,7 @@ def to_picoclaw(message: Message) -> dict[str, Any]:
     for call in found.get("tool_calls", ()):
         function = call.get("function")
         if isinstance(function, dict) and not isinstance(function.get("arguments"), str):
-            function["arguments"] = json.dumps(function.get("arguments"), ensure_ascii=False)
+            function["arguments"] = json.dumps(describe_bytes(function.get("arguments")), ensure_ascii=False)
     return {name: value for name, value in found.items() if name not in _THEIRS or _THEIRS[name](value)}
 
 

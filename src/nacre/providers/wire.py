@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nacre.agent.ports import Context, Emit, Reply, Spec, Text, Thought, Usage
 from nacre.codec import plain_json
 from nacre.errors import InvalidMessage, ModelUnavailable, ProviderError, RateLimited, ServerFailed
-from nacre.messages import Message, ToolCall
+from nacre.messages import Message, ToolCall, describe_bytes
 
 _DATA_URL = re.compile(r"data:(?P<media>[\w.+-]+/[\w.+-]+)(;[\w=.+-]+)*;base64,(?P<data>.*)", re.DOTALL)
 
@@ -61,7 +61,7 @@ def arguments_of(raw: Any) -> dict[str, Any] | str:
 
 def object_of(arguments: Any) -> dict[str, Any]:
     """Arguments for a server that takes objects alone; text that is none is sent as what it was."""
-    value = arguments_of(arguments)
+    value = describe_bytes(arguments_of(arguments))
     return value if isinstance(value, dict) else {"unparsed": value}
 
 
@@ -95,7 +95,7 @@ def json_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     try:
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(describe_bytes(value), ensure_ascii=False)
     except (ValueError, RecursionError):
         return "…"
 

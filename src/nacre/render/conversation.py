@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.codec import ERASED_TEXT, is_erased
-from nacre.messages import QuarantineEntry, Stored, ToolCall, describe_quarantine
+from nacre.messages import QuarantineEntry, Stored, ToolCall, describe_bytes, describe_quarantine
 from nacre.records import Losses
 from nacre.render.text import count, size
 from nacre.render.usage import Usage
@@ -176,6 +176,8 @@ def is_text(part: Any) -> bool:
 
 def describe_part(part: Any) -> str:
     """A few words for something that is not text: its kind, and where it is or how large."""
+    if isinstance(part, bytes):
+        return str(describe_bytes(part))
     if not isinstance(part, Mapping):
         return _json(part)
     kind = part.get("type") or part.get("mime_type") or "attachment"
@@ -208,13 +210,13 @@ def _leaves(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _leaves(item)
-    elif isinstance(value, Sequence):
+    elif isinstance(value, Sequence) and not isinstance(value, bytes):
         for item in value:
             yield from _leaves(item)
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return msgspec.json.encode(describe_bytes(value)).decode()
 
 
 class Notice(Struct, frozen=True, kw_only=True):

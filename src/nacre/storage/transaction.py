@@ -108,10 +108,10 @@ def fingerprint(contents: Iterable[bytes]) -> str:
 def content_of(operation: CallerOperation) -> bytes:
     """What an operation stores, for its fingerprint; `_content` reads the same from its record."""
     match operation:
-        case AppendMessage(raw):
-            return bytes(raw)
-        case AppendRecord(kind, data):
-            return _note(kind, data)
+        case AppendMessage(raw, _, has_bytes):
+            return _mark(bytes(raw), has_bytes=has_bytes)
+        case AppendRecord(kind, data, has_bytes):
+            return _mark(_note(kind, data), has_bytes=has_bytes)
         case SetMeta(fields):
             return _note("meta", fields)
         case Summarise(text, upto):
@@ -124,6 +124,11 @@ def content_of(operation: CallerOperation) -> bytes:
             return _note("head", "pop")
         case _:
             assert_never(operation)
+
+
+def _mark(text: bytes, *, has_bytes: bool) -> bytes:
+    """Tell bytes from the text that they are written as."""
+    return b"\0" + text if has_bytes else text
 
 
 def _content(record: Record, view: Records) -> bytes:
@@ -139,7 +144,8 @@ def _content(record: Record, view: Records) -> bytes:
         case "head":
             return _note("head", "pop" if record.pop else [record.to, record.sum])
         case _:
-            return msgspec.json.encode(record.m) if record.m is not None else _note(record.t, record.data)
+            text = msgspec.json.encode(record.m) if record.m is not None else _note(record.t, record.data)
+            return _mark(text, has_bytes=record.bin)
 
 
 def _note(kind: str, data: Any) -> bytes:

@@ -12,7 +12,7 @@ import msgspec
 
 from nacre.history.message_text import text_of
 from nacre.history.tokens import count
-from nacre.messages import Message
+from nacre.messages import Message, describe_bytes
 
 SYSTEM = """\
 You keep the record of a conversation between a user and an assistant that works with tools. You are given the record \
@@ -54,7 +54,9 @@ def describe(messages: Iterable[Message]) -> list[str]:
         if text or not message.tool_calls:
             found.append(_entry(message.role, text or "[no text]"))
         for call in message.tool_calls:
-            shown = call.arguments if isinstance(call.arguments, str) else msgspec.json.encode(call.arguments).decode()
+            shown = call.arguments
+            if not isinstance(shown, str):
+                shown = msgspec.json.encode(describe_bytes(shown)).decode()
             shown = shown if len(shown) <= _END else shown[:_END] + " […]"
             found.append(_entry(f"{message.role} calls {_name(call.name)}", shown))
     return found

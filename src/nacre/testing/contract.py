@@ -23,6 +23,8 @@ from datetime import UTC, datetime
 from types import FunctionType
 from typing import Any, TypeAlias
 
+import msgspec
+
 from nacre.errors import (
     Conflict,
     InvalidArgument,
@@ -1348,6 +1350,50 @@ def own_records_hold_any_json(open_store: Open) -> None:
         for value in values:
             sessions.append("k", "x.note", value)
         _same([repr(e.data) for e in sessions.records("k", "x.note")], [repr(value) for value in values])
+
+
+def bytes_come_back_as_bytes(open_store: Open) -> None:
+    """In a message and in own records, small and large, and next to what only looks like them."""
+    large, look = bytes(range(256)) * 1000, {"$bytes": "YQ=="}
+    message = Message(
+        role="user",
+        content=[{"type": "image", "data": b"\0\xff"}, look],
+        media=(large,),
+        tool_calls=(ToolCall(id="c", name="f", arguments={"a": b"b"}, extra={"x": b""}),),
+        extra={"$bytes": "y", "raw": [b"z"]},
+    )
+    with open_store() as sessions:
+        sessions.add_full_message("k", message)
+        sessions.append("k", "x.note", [large, look])
+        sessions.append("k", "x.note", look)
+        (found,) = sessions.get_history("k")
+        _same(found, msgspec.structs.replace(message, created=found.created))
+        _same([entry.data for entry in sessions.records("k", "x.note")], [[large, look], look])
+        _same(list(next(sessions.records("k", "msg")).data["media"]), [large])
+        _holds(sessions.verify("k").ok)
+
+
+def bytes_under_an_id_are_not_what_they_are_written_as(open_store: Open) -> None:
+    """A retry is stored once, also after its log was read again."""
+    with open_store() as sessions:
+        number = sessions.append("k", "x.note", [b"a"], id="once")
+        _same(sessions.append("k", "x.note", [bytearray(b"a")], id="once"), number)
+        with _raises(Conflict):
+            sessions.append("k", "x.note", [{"$bytes": "YQ=="}], id="once")
+        said = sessions.add_messages("k", [Message(role="user", content=[b"a"])], id="said")
+        _same(sessions.add_messages("k", [Message(role="user", content=[b"a"])], id="said"), said)
+        with _raises(Conflict):
+            sessions.add_messages("k", [Message(role="user", content=[{"$bytes": "YQ=="}])], id="said")
+
+
+def bytes_are_refused_where_only_json_is_kept(open_store: Open) -> None:
+    """A session's meta is read by everyone who lists it."""
+    with open_store() as sessions:
+        with _raises(StoreError):
+            sessions.set_meta("k", icon=b"png")
+        with _raises(StoreError):
+            sessions.add_full_message("k", {"role": "user", "content": b"text"})
+        _holds(not sessions.exists("k"))
 
 
 def own_records_outlive_compaction(open_store: Open) -> None:

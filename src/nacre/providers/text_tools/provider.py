@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nacre.agent.ports import Context, Emit, Event, Provider, Reply, Spec, Text, Thought
 from nacre.errors import ProviderError
 from nacre.history.message_text import text_of
-from nacre.messages import Message, ToolCall
+from nacre.messages import Message, ToolCall, describe_bytes
 from nacre.providers.text_tools import lenient_json, parser
 from nacre.providers.text_tools.call_shapes import ParsedCall
 from nacre.providers.wire import new_id
@@ -414,7 +414,7 @@ def call_text(name: str, arguments: Any, *, bare: bool = False) -> str:
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return msgspec.json.encode(describe_bytes(value)).decode()
 
 
 # ---- answers that follow a schema: one JSON object that is either a reply or a call
