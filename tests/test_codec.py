@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import Any
@@ -175,6 +177,42 @@ def test_what_is_marked_as_bytes_and_is_no_base64_is_read_as_text() -> None:
     assert data_of(record) == {"a": "[a large payload is lost]", "b": {"bytes": 7}}
 
 
+@SETTINGS
+@given(st.dictionaries(st.sampled_from(["id", "content", "name", "created", "media", "extra", "tool_calls"]), JSON))
+def test_an_item_without_a_role_comes_back_as_it_was_given(fields: dict[str, Any]) -> None:
+    item = {"type": "function_call", "call_id": "c", **fields}
+    message = Message.from_mapping(item)
+    assert (message.role, message.kind) == ("", "function_call")
+    assert replace(decoded(message), created=datetime.now(UTC)).to_mapping() == item
+
+
+def warnings_of(program: str) -> list[str]:
+    """What is logged by a program of its own, in which nothing was said yet."""
+    command = [sys.executable, "-c", f"from nacre.codec import *\n{program}"]
+    return subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True).stderr.splitlines()
+
+
+def test_a_role_that_no_model_knows_is_stored_and_said_once() -> None:
+    program = "encode_text('user', 'a'); encode_text('a role', 'a'); encode_message({'role': 'a role', 'content': 'b'})"
+    (said,) = warnings_of(program)
+    assert said == (
+        "no model knows the role 'a role': it is stored, and models are shown it as a user's words, "
+        "with the role in brackets"
+    )
+
+
+def test_a_kind_of_content_that_no_model_knows_is_stored_and_said_once() -> None:
+    program = "encode_message({'role': 'user', 'content': ['a', {'type': 'text'}, {'type': 'hologram'}, 7]})"
+    assert warnings_of(f"{program}\n{program}") == [
+        "no model knows the kind of content 'hologram': it is stored, and models are shown only the name of it",
+        "no model knows the kind of content 'without a type': it is stored, and models are shown only the name of it",
+    ]
+
+
+def test_not_more_than_a_hundred_unknown_roles_are_named() -> None:
+    assert len(warnings_of("for number in range(200): encode_text(f'role {number}', 'a')")) == 100
+
+
 def test_a_number_keeps_its_kind() -> None:
     content = decoded(Message(role="user", content=[1, 1.0, -0.0, 5e-324, True, 2**64 - 1, -(2**63)])).content
     assert repr(content) == "[1, 1.0, -0.0, 5e-324, True, 18446744073709551615, -9223372036854775808]"
@@ -241,7 +279,12 @@ def test_two_messages_do_not_share_their_extra() -> None:
 @pytest.mark.parametrize(
     ("mapping", "reason"),
     [
-        ({"content": "a"}, "needs a role"),
+        ({"content": "a"}, "needs a role, or an item that is none a type"),
+        ({"type": "", "id": "a"}, "needs a role"),
+        ({"type": 7}, "needs a role"),
+        ({"role": "", "type": "reasoning", "content": "a"}, "role must be a word"),
+        (Message(role="", extra={"id": "a"}), "role must be a word"),
+        (Message(role="", content="a", extra={"type": "reasoning"}), "role must be a word"),
         ({"role": 7, "content": "a"}, "role must be a word, not 7"),
         ({"role": None, "content": "a"}, "role must be a word, not None"),
         ({"role": "", "content": "a"}, "role must be a word, not ''"),

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, force_setattr, replace
 
 from nacre.checks import is_unicode, show
 from nacre.errors import InvalidMessage
-from nacre.messages import Message, ToolCall, check_created, check_list, check_mapping
+from nacre.messages import Message, ToolCall, check_created, check_list, check_mapping, is_type
 from nacre.records import AppendMessage, Record, Records
 
 ERASED = "redacted"
@@ -29,6 +29,16 @@ _MAX_DEPTH = 100
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 _PLAIN = {"role", "content"}
 _MARK = "$bytes"
+ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
+"""The roles that providers have. What is shown of another one is written in `as_shown` of `nacre.history.pairing`."""
+PARTS = frozenset(
+    ("text", "input_text", "output_text", "refusal", "image_url", "image", "input_image", "input_audio", "audio",
+     "file", "input_file", "document", "video", "video_url", "thinking", "redacted_thinking", "reasoning",
+     "reasoning_text", "tool_use", "tool_result", "search_result")
+)  # fmt: skip
+"""The kinds of content that a provider has."""
+_MAX_WARNED = 100
+_warned: set[tuple[str, str]] = set()
 
 _encode = msgspec.json.Encoder().encode
 _decode_message = msgspec.json.Decoder(Message).decode
@@ -36,7 +46,7 @@ _decode_message = msgspec.json.Decoder(Message).decode
 
 def encode_text(role: str, content: str) -> AppendMessage:
     """Encode a message that has only a role and a text, which most have."""
-    if type(role) is str and type(content) is str and role:
+    if type(role) is str and type(content) is str and role in ROLES:
         try:
             return AppendMessage(msgspec.Raw(_encode({"role": role, "content": content})))
         except UnicodeEncodeError:
@@ -162,8 +172,10 @@ def _second_text(seconds: int) -> str:
 
 def _check_message(message: Message) -> bool:
     """Refuse what no log can hold; tell whether there are bytes in the message."""
-    if not isinstance(message.role, str) or not message.role:
+    if not isinstance(message.role, str) or not (message.role or _is_item(message)):
         raise InvalidMessage(f"a message's role must be a word, not {show(message.role)}")
+    if message.role and message.role not in ROLES:
+        _warn_once("role", message.role, "it as a user's words, with the role in brackets")
     for field in ("tool_call_id", "name", "reasoning", "model"):
         value = getattr(message, field)
         if value is not None and not isinstance(value, str):
@@ -174,6 +186,10 @@ def _check_message(message: Message) -> bool:
         )
     is_binary = False
     if isinstance(message.content, list):
+        for part in message.content:
+            kind = part.get("type") if isinstance(part, dict) else None
+            if not isinstance(part, str) and (type(kind) is not str or kind not in PARTS):
+                _warn_once("kind of content", kind if type(kind) is str else "without a type", "only the name of it")
         is_binary = _check_json(message.content, "content", _MAX_DEPTH)
     for call in check_list(message.tool_calls or (), "tool_calls"):
         if not isinstance(call, ToolCall):
@@ -189,6 +205,22 @@ def _check_message(message: Message) -> bool:
     if message.extra:
         is_binary |= _check_json(check_mapping(message.extra, "extra"), "extra", _MAX_DEPTH)
     return is_binary
+
+
+def _is_item(message: Message) -> bool:
+    """Tell whether a message without a role is an item, which has nothing but its own fields."""
+    rest = Message(role="", created=message.created, extra=message.extra)
+    return message.role == "" and is_type(check_mapping(message.extra, "extra").get("type")) and message == rest
+
+
+def _warn_once(what: str, value: str, how: str) -> None:
+    """Say that no provider knows a role, or a kind of content; it is stored all the same."""
+    if (what, value) in _warned or len(_warned) >= _MAX_WARNED:
+        return
+    _warned.add((what, value))
+    from logging import getLogger  # noqa: PLC0415 - a third of what importing nacre costs; most programs have it loaded
+
+    getLogger("nacre").warning("no model knows the %s %r: it is stored, and models are shown %s", what, value, how)
 
 
 def _check_json(value: Any, what: str, depth: int) -> bool:

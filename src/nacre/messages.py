@@ -64,6 +64,9 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message of a conversation, in the one shape that is stored.
 
+    Some frameworks keep items that are not messages among them, such as a `function_call` of OpenAI's Responses. Such
+    an item has the role "" and all its fields, its `type` too, in `extra`. No model is shown it.
+
     >>> message = nacre.Message(role="assistant", content="Mother-of-pearl.", model="some-model")
     >>> sessions.add_full_message("cli:1", message)
     4
@@ -89,16 +92,23 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if isinstance(self.media, list):
             force_setattr(self, "media", tuple(self.media))
 
+    @property
+    def kind(self) -> str:
+        """The role, or the type of an item that has none."""
+        return self.role or str(self.extra.get("type", ""))
+
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Message:
-        """Read a mapping in OpenAI's chat shape; fields it does not know go to `extra`.
+        """Read a mapping in OpenAI's chat shape, or an item with a `type`; fields it does not know go to `extra`.
 
         >>> nacre.Message.from_mapping({"role": "user", "content": "hello", "mood": "good"}).extra
         {'mood': 'good'}
         """
         rest = dict(check_mapping(mapping, "a message"))
         if "role" not in rest:
-            raise InvalidMessage("a message needs a role")
+            if not is_type(rest.get("type")):
+                raise InvalidMessage("a message needs a role, or an item that is none a type")
+            return cls(role="", extra=rest)
         known: dict[str, Any] = {field: rest.pop(field) for field in cls._PLAIN if field in rest}
         calls = rest.pop("tool_calls", None) or ()
         known["tool_calls"] = tuple(ToolCall.from_mapping(call) for call in check_list(calls, "tool_calls"))
@@ -107,11 +117,13 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return cls(**known, extra=rest)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Give the message in OpenAI's chat shape, without the fields it does not have.
+        """Give the message in OpenAI's chat shape, without the fields it does not have; an item as it was given.
 
         >>> nacre.Message(role="user", content="hello").to_mapping()
         {'role': 'user', 'content': 'hello'}
         """
+        if not self.role:
+            return dict(self.extra)
         given = {field: getattr(self, field) for field in self._PLAIN}
         found = {field: value for field, value in given.items() if value is not None or field == "content"}
         if self.tool_calls:
@@ -490,6 +502,11 @@ def describe_bytes(value: Any) -> Any:
             return {name: describe_bytes(item) for name, item in value.items()}
         case _:
             return value
+
+
+def is_type(value: Any) -> bool:
+    """Tell whether a value can be the type of an item without a role."""
+    return isinstance(value, str) and bool(value)
 
 
 def check_mapping(value: Any, what: str) -> Mapping[str, Any]:

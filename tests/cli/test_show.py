@@ -32,6 +32,25 @@ def talk(nacre: Nacre) -> Nacre:
     return nacre
 
 
+def test_an_item_without_a_role_is_shown_listed_searched_and_exported_as_what_it_is(
+    nacre: Nacre, tmp_path: Path
+) -> None:
+    item = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Lisbon"}'}
+    with nacre.sessions() as sessions:
+        sessions.add_messages("k", [{"role": "user", "content": "a"}, item])
+        assert sessions.get_history("k")[1].to_mapping() == item
+        assert [(hit.role, hit.n) for hit in sessions.search("lisbon")] == [("function_call", 3)]
+        assert next(sessions.list()).role == "function_call"
+    _, shown, _ = nacre("sessions", "show", "k")
+    assert "#3 function_call" in shown
+    assert '"call_id":"c1"' in shown
+    assert "msg function_call" in nacre("sessions", "tail", "k")[1]
+    assert json.loads(nacre("sessions", "show", "k", "--json")[1])["items"][1]["message"] == item
+    for form in ("json", "jsonl", "html", "md"):
+        assert nacre("sessions", "export", "k", "--format", form)[0] == 0
+    assert nacre("sessions", "export", "k", "--format", "picoclaw", "-o", str(tmp_path / "pico"))[0] == 0
+
+
 def test_bytes_are_shown_by_their_size_and_exported_in_base64(nacre: Nacre, tmp_path: Path) -> None:
     call = library.ToolCall(id="c", name="f", arguments={"raw": b"123"})
     with nacre.sessions() as sessions:

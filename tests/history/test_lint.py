@@ -32,6 +32,11 @@ def test_an_empty_session_is_in_nobodys_way() -> None:
     assert found() == []
 
 
+def test_an_item_without_a_role_is_in_nobodys_way() -> None:
+    item = encode_message({"type": "function_call", "call_id": "a", "tool_calls": [{"id": "b"}]})
+    assert found(user("go"), item, calling("a"), item, result("a"), answer()) == []
+
+
 def test_calls_and_results_in_any_order_pair() -> None:
     assert found(user("go"), calling("a", "b"), result("b"), result("a"), answer()) == []
 

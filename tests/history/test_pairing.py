@@ -52,6 +52,14 @@ A, B = result("a", "A"), result("b", "B")
 # Which result goes where
 
 
+def test_an_item_without_a_role_is_shown_to_no_model_and_parts_no_call_from_its_result() -> None:
+    item = Message.from_mapping({"type": "reasoning", "id": "r", "summary": []})
+    call = Message(role="assistant", tool_calls=(ToolCall(id="c", name="f", arguments={}),))
+    result = Message(role="tool", tool_call_id="c", name="f", content="done")
+    user = Message(role="user", content="a")
+    assert pair([item, user, call, item, result, item]) == pair([user, call, result])
+
+
 def test_what_is_paired_stays_as_it_is() -> None:
     log = [user("q"), asks("a", "b"), A, B, says("done"), user("thanks")]
     assert pair(log) == log

@@ -19,6 +19,11 @@ def starts(text: str) -> list[str]:
     return [line for line in text.splitlines() if line and not line.startswith(" ")]
 
 
+def test_an_item_without_a_role_is_not_given_to_the_model() -> None:
+    said = [Message(role="user", content="a"), Message.from_mapping({"type": "reasoning", "id": "r"})]
+    assert describe(said) == describe(said[:1])
+
+
 def test_what_a_model_is_told_of_messages() -> None:
     calls = (ToolCall(name="shell", arguments={"a": 1}), ToolCall(name="read", arguments="x" * 2000))
     messages = [Message(role="user", content=" hi "), Message(role="assistant", content="well", tool_calls=calls)]

@@ -48,6 +48,14 @@ def chunk(sessions: Sessions, number: int, wanted: Wanted) -> Transcript:
 # ---- the list
 
 
+def test_an_item_without_a_role_is_shown_by_its_type(sessions: Sessions) -> None:
+    sessions.add_full_message("k", {"type": "reasoning", "summary": ["deep thoughts"]})
+    html = got(sessions, "/s/k")
+    assert "reasoning" in html
+    assert "deep thoughts" in html
+    assert "deep thoughts" in got(sessions, "/api/sessions/k")
+
+
 def test_a_message_with_bytes_is_shown_on_the_page_and_over_the_api(sessions: Sessions) -> None:
     call = nacre.ToolCall(id="c", name="f", arguments={"raw": b"123"})
     sessions.add_full_message("k", Message(role="user", content=[{"type": "image", "data": b"12"}], tool_calls=(call,)))

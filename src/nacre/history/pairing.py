@@ -116,7 +116,14 @@ def distinct(messages: Sequence[Message]) -> list[Message]:
 
 
 def as_shown(message: Message) -> Message | None:
-    """A message other than a result, as it is shown; None if it says nothing."""
+    """A message other than a result, as every model is shown it; None if it is not shown.
+
+    What a model said stays its own. All else is a user's words: those of another role than `user`, whether a provider
+    has it or not, with that role in brackets before them. What says nothing is left out, and so is an item without a
+    role, which no provider takes.
+    """
+    if not message.role:
+        return None
     if message.role == "assistant":
         content = _content(message.content)
         # Providers reject white space at the end of a reply.

@@ -195,4 +195,4 @@ class Intake:
         elif message.tool_call_id is not None or message.role == "tool":
             names = [message.name or "", self._calls.pop(message.tool_call_id or "", "")]
         tools = "\n".join(("", *names, "")).casefold() if names else ""
-        return Found(record.n, said, message.role, tools, body_of(message), may_repeat=message.created is not None)
+        return Found(record.n, said, message.kind, tools, body_of(message), may_repeat=message.created is not None)

@@ -82,7 +82,7 @@ def body_of(message: Message) -> str:
     """
     if message.role == "tool" and message.name == _SEARCH:
         return ""
-    content = message.content
+    content = message.content if message.role else [message.extra]
     if type(content) is str and not message.tool_calls and message.reasoning is None:
         return content if "\0" not in content else content.replace("\0", " ")
     parts = list(_leaves(content))

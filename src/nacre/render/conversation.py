@@ -123,10 +123,16 @@ def parts(
 
 def _view(one: Stored, *, label: str, is_live: bool) -> MessageView:
     message = one.message
-    text, others = text_of(message.content) if not is_erased(message) else (ERASED_TEXT, ())
+    text, others = text_of(message.content)
+    if is_erased(message):
+        text, others = ERASED_TEXT, ()
+    elif not message.role:
+        # An item that is no message: its fields, as they are.
+        rest = {name: value for name, value in message.extra.items() if name != "type"}
+        text = f"```json\n{_json(rest)}\n```"
     return MessageView(
         label=label,
-        role=message.role,
+        role=message.kind,
         ts=message.created or one.ts,
         name=message.name or "",
         text=text,

@@ -47,6 +47,8 @@ def describe(messages: Iterable[Message]) -> list[str]:
     """Messages as they are given to a model that is to summarise them; of a long result only both ends."""
     found: list[str] = []
     for message in messages:
+        if not message.role:
+            continue
         text = text_of(message).strip()
         if message.role == "tool":
             found.append(_entry(f"result of {_name(message.name) or 'a tool'}", _ends(text, 2 * _END)))

@@ -1352,6 +1352,20 @@ def own_records_hold_any_json(open_store: Open) -> None:
         _same([repr(e.data) for e in sessions.records("k", "x.note")], [repr(value) for value in values])
 
 
+def an_item_without_a_role_is_kept_as_it_was_given(open_store: Open) -> None:
+    """What has a type and no role is no message of a chat, and comes back field by field."""
+    item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "created": 7, "content": None}
+    with open_store() as sessions:
+        sessions.add_messages("k", [_user("a"), item])
+        found = sessions.get_history("k")[1]
+        _same((found.role, found.kind, found.to_mapping()), ("", "function_call", item))
+        with _raises(InvalidMessage):
+            sessions.add_full_message("k", {"call_id": "c"})
+        with _raises(InvalidMessage):
+            sessions.add_full_message("k", Message(role=""))
+        _same(len(sessions.get_history("k")), 2)
+
+
 def bytes_come_back_as_bytes(open_store: Open) -> None:
     """In a message and in own records, small and large, and next to what only looks like them."""
     large, look = bytes(range(256)) * 1000, {"$bytes": "YQ=="}

@@ -309,7 +309,7 @@ def _print_record(out: Out, entry: Entry, *, full: bool) -> None:
         return
     data = entry.data if isinstance(entry.data, dict) else {}
     text, tools = _text_and_tools(data)
-    what = f"{entry.kind} {data['role']}" if entry.kind == "msg" and "role" in data else entry.kind
+    what = f"msg {data['role'] or data['extra']['type']}" if entry.kind == "msg" else entry.kind
     # What it is about, without its words: which tools are called, and how long it is.
     about = [f"calls {clean(', '.join(tools))}"] if tools else []
     about += [size(len(text.encode()))] if text else []
