@@ -142,6 +142,20 @@ def test_what_a_method_gives_is_what_it_gives_there(root: Path) -> None:
     run(main)
 
 
+def test_a_method_that_gives_nothing_there_gives_nothing_here() -> None:
+    async def main() -> None:
+        async with nacre.open_async(":memory:") as sessions:
+            calls: list[Awaitable[object]] = [
+                sessions.set_history("k", [user("a")]),
+                sessions.truncate_history("k", 1),
+                sessions.set_meta("k", title="T"),
+                sessions.clear("k"),
+            ]
+            assert [await call for call in calls] == [None] * 4
+
+    run(main)
+
+
 def test_a_part_of_the_sessions_is_a_part_here_too() -> None:
     async def main() -> None:
         async with nacre.open_async(":memory:") as sessions:
