@@ -371,11 +371,16 @@ Replay = Callable[[Record, State, Records], tuple[int | None, State]]
 """(record, state, records) -> the link and state a written record has when it follows another state."""
 
 
+KeepsIds = Callable[[Records, State], bool]
+"""(records, state) -> whether the ids of the session count without limit."""
+
+
 class Rules(Struct, frozen=True):
     """What records mean; a log calls them where only it holds the lock, and knows no more of it."""
 
     apply: Apply
     replay: Replay
+    keeps_ids: KeepsIds = lambda *_: False
 
 
 class Transaction(Struct, frozen=True):

@@ -106,7 +106,12 @@ def replay(record: Record, state: State, view: Records) -> tuple[int | None, Sta
     return state.hd if record.t == "msg" else None, st
 
 
-RULES = Rules(apply=apply, replay=replay)
+def keeps_ids(view: Records, state: State) -> bool:
+    """Tell whether a session asks that its ids count without limit."""
+    return meta(view, state).get("keep_ids") is True
+
+
+RULES = Rules(apply=apply, replay=replay, keeps_ids=keeps_ids)
 
 
 def chain(view: Records, state: State) -> Iterator[Record]:

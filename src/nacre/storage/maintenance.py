@@ -36,8 +36,8 @@ from nacre.storage.view import LogView, reading
 if TYPE_CHECKING:
     from nacre.storage.file_store import FileStore
 
-FOLDERS = ("sessions", "archive", "cold", "quarantine", "base", "blobs", "trash")
-_OF_SESSIONS = ("sessions", "archive", "cold", "quarantine")
+FOLDERS = ("sessions", "archive", "cold", "quarantine", "base", "blobs", "ids", "trash")
+_OF_SESSIONS = ("sessions", "archive", "cold", "quarantine", "ids")
 _MAX_HEADER = 4096
 _OLD = 3600.0
 """Seconds after which nobody is at a file any more."""
@@ -152,7 +152,7 @@ def leftovers(system: System, root: str) -> Iterator[Leftover]:
     """Rewrites of logs whose writer was killed, long enough ago that nobody is at it still, and unused payloads."""
     for path in unused(system, root):
         yield Leftover(path=path, bytes=size_of_file(system, path), reason="a payload that no session uses")
-    for folder in ("sessions", "archive", "blobs"):
+    for folder in ("sessions", "archive", "blobs", "ids"):
         for path, found in sorted(_walk(system, f"{root}/{folder}")):
             is_ours = path.endswith(".tmp") and os.path.dirname(path) == f"{root}/{folder}"
             if is_ours and found.st_mtime < system.now() - _OLD:

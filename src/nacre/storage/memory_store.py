@@ -25,7 +25,7 @@ from nacre.storage.protocol import FindCopies, Generation, Later, Lease, Listed,
 from nacre.storage.recovery import Header
 from nacre.storage.session_files import Root, start_fork
 from nacre.storage.system import System
-from nacre.storage.transaction import Batch, Ids, PendingCommit, Seen, check_expect
+from nacre.storage.transaction import Batch, Ids, PendingCommit, Seen, check_expect, print_of, units
 
 if TYPE_CHECKING:
     from nacre.storage.watch import MemoryWatch, Watch
@@ -56,6 +56,9 @@ class _Life:
         self.updated = ""
         self.size = 0
         self._ids = Ids()
+        # Every id, for those who keep them, up to a record.
+        self._kept: dict[str, Seen] = {}
+        self._kept_upto = 0
         self._payloads: blobs.Payloads = {}
 
     @property
@@ -104,6 +107,17 @@ class _Life:
     def window(self) -> dict[str, Seen]:
         earlier = self._earlier
         return self._ids.window(self, earlier.window if earlier is not None else dict)
+
+    def kept(self, id: str, state: State, rules: Rules) -> Seen | None:
+        if self._ids.are_kept(self, state, rules):
+            for _, last, parts in units(_record(line) for line in self._lines[self._kept_upto : self.n]):
+                if parts[0].id is not None:
+                    self._kept[parts[0].id] = (last, print_of(parts, self))
+            self._kept_upto = self.n
+            if id in self._kept:
+                return self._kept[id]
+        earlier = self._earlier
+        return earlier.kept(id, earlier.state, rules) if earlier is not None else None
 
     def earlier_fence(self) -> int:
         return self._earlier.state.fence if self._earlier is not None else 0

@@ -159,6 +159,10 @@ class SessionPaths(NamedTuple):
     def blob(self, uid: str, name: str) -> str:
         return f"{self.blobs}/{self.name}.{uid}.{name}"
 
+    def ids(self, uid: str) -> str:
+        """The index of the ids that a session keeps without limit."""
+        return f"{self.root}/ids/{self.name}.{uid}"
+
     def quarantine(self, uid: str) -> str:
         return f"{self.root}/quarantine/{self.name}.{uid}.jsonl"
 

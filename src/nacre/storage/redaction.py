@@ -342,7 +342,10 @@ class Redactor:
         if changed or done or is_resumed:
             writer.replace_lines(changed)
 
-        # 5. Large payloads that only this had.
+        # 5. The index of ids, which has a fingerprint of it; it is made again when it is needed.
+        unlink_if_there(system, home.ids(uid))
+
+        # 6. Large payloads that only this had.
         for name in intent.payloads:
             link = home.blob(uid, name)
             unlink_if_there(system, f"{link}.tmp")

@@ -23,7 +23,7 @@ from nacre.storage.system import System, opened
 
 _BLOCK = 1024 * 1024
 # Logs first: what was interrupted must leave no log without what belongs to it.
-_FOLDERS = ("trash", "archive", "cold", "base", "blobs", "quarantine")
+_FOLDERS = ("trash", "archive", "cold", "base", "blobs", "quarantine", "ids")
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
 

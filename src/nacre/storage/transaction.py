@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Protocol, assert_never
 
 import msgspec
@@ -53,6 +54,9 @@ class Ids:
         self._seen: dict[str, Seen] = {}
         self._upto = 0
         self._has_earlier = False
+        self._keeps = (0, False)
+        # The earlier generations that keep their ids; None if they were not looked for yet.
+        self.keepers: Sequence[str] | None = None
 
     @property
     def is_light(self) -> bool:
@@ -78,15 +82,19 @@ class Ids:
                     found.setdefault(id, seen)
                 # What compaction carried over is right, even if it moved part of the group out.
                 if record.id is not None and record.id not in found:
-                    group = [later[n] for n in range(first, first + count) if n in later]
-                    # Of what was erased there is no fingerprint: any content is taken for the same.
-                    is_known = all(part.gone is None for part in group)
-                    found[record.id] = (last, fingerprint(_content(part, view) for part in group) if is_known else "")
+                    group = (later[n] for n in range(first, first + count) if n in later)
+                    found[record.id] = (last, print_of(group, view))
             self._seen.update(found)
             self._upto = view.n
         if len(self._seen) > 2 * WINDOW:
             self._seen = {id: seen for id, seen in self._seen.items() if seen[0] > view.n - WINDOW}
         return self._seen
+
+    def are_kept(self, view: Records, state: State, rules: Rules) -> bool:
+        """Tell whether they count without limit, which is read again only if the meta has changed."""
+        if self._keeps[0] != state.mp:
+            self._keeps = (state.mp, rules.keeps_ids(view, state))
+        return self._keeps[1]
 
     def add(self, ids: dict[str, Seen], *, after: int, upto: int) -> None:
         """Take in the ids of a batch that was stored after record `after`, if everything before it is known."""
@@ -103,6 +111,24 @@ def fingerprint(contents: Iterable[bytes]) -> str:
     for content in contents:
         digest.update(b"%d:" % len(content) + content)
     return digest.hexdigest()
+
+
+def units(records: Iterable[Record]) -> Iterator[tuple[int, int, Sequence[Record]]]:
+    """Records in their order, by what was stored as one transaction: its first and last number, and its records."""
+    for _, group in groupby(records, key=lambda record: record.tx or record.n):
+        parts = list(group)
+        first, count = parts[0].tx or (parts[0].n, 1)
+        yield first, first + count - 1, parts
+
+
+def print_of(records: Iterable[Record], view: Records) -> str:
+    """The fingerprint of what was stored as one transaction.
+
+    Of what was erased there is none: any content is taken for the same.
+    """
+    group = list(records)
+    is_known = all(record.gone is None for record in group)
+    return fingerprint(_content(record, view) for record in group) if is_known else ""
 
 
 def content_of(operation: CallerOperation) -> bytes:
@@ -210,6 +236,9 @@ class Growing(Records, Protocol):
     def window(self) -> dict[str, Seen]:
         """The idempotency keys that still count."""
 
+    def kept(self, id: str, state: State, rules: Rules) -> Seen | None:
+        """What was stored under an id that counts without limit, in this generation or an earlier one."""
+
     def next_uid(self) -> str:
         """The uid of a generation that begins now."""
 
@@ -276,7 +305,9 @@ class Batch:
         # 1. A retry gets the number of the first try.
         if transaction.id is not None:
             seen = self.ids.get(transaction.id) or self._view.window().get(transaction.id)
-            if seen is not None and seen[0] > self.n - WINDOW:
+            if seen is None or seen[0] <= self.n - WINDOW:
+                seen = self._view.kept(transaction.id, self.state, self._rules)
+            if seen is not None:
                 if seen[1] not in ("", transaction.print):
                     raise Conflict(f"id {transaction.id!r} was used for other content, stored as record {seen[0]}")
                 return seen[0]

@@ -210,6 +210,8 @@ class Trash:
         place, beginning = log.home, f"{log.home.name}.{log.uid}."
         base = f"{self._root}/base"
         paths = [path for names in log.followers for path in names]
+        # It stayed there: whether it fits the log is seen when it is used.
+        paths.append(place.ids(log.uid))
         paths += [f"{base}/{file}" for file in listed(self._system, base) if file.startswith(beginning)]
         for path in paths:
             unlink_if_there(self._system, path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from nacre.records import Record, Rules, State, Transaction
 from nacre.storage import blobs, compaction, rewrite
 from nacre.storage.change_marks import Marks
 from nacre.storage.format import seal
+from nacre.storage.kept_ids import KeptIds
 from nacre.storage.lines import Lines, Piece
 from nacre.storage.locks import KeyLock
 from nacre.storage.paths import (
@@ -36,7 +38,7 @@ from nacre.storage.recovery import Header, Survey, Tail, examine, state_of, was_
 from nacre.storage.rewrite import Closing, Scratch, Successor, relink
 from nacre.storage.session_files import erase_rest
 from nacre.storage.system import System, ignore_failure, is_from_system
-from nacre.storage.transaction import Batch, Ids, PendingCommit, Seen, refusal
+from nacre.storage.transaction import WINDOW, Batch, Ids, PendingCommit, Seen, refusal
 from nacre.storage.view import LogView, archived_fence, reading, refuse_forks
 
 logger = logging.getLogger(__name__)
@@ -76,6 +78,7 @@ class LogWriter:
     n: int
     state: State
     _ids: Ids
+    _indexes: dict[str, KeptIds]
     # Whether its content and its name are flushed; why a flush failed; how many bytes relaxed batches left unflushed.
     _settled: bool
     _named: bool
@@ -690,6 +693,53 @@ class LogWriter:
             # A reader of that generation gets the error.
             return {}
 
+    def kept(self, id: str, state: State, rules: Rules) -> Seen | None:
+        """What was stored under an id that counts without limit, in this generation or an archived one."""
+        # The last records are in the window. The index leaves out those that a repair could still take back.
+        if self.n > WINDOW and self._ids.are_kept(self, state, rules):
+            index, least = self._index_of(self.uid), self.n - WINDOW
+            seen = index.find(id, self.view(), least=least, upto=self.n - WINDOW // 2, flush=self._flush_relaxed)
+            if seen is not None:
+                return seen
+        for uid in self._find_keepers(rules):
+            with reading(self._system, self._place._replace(archived=uid)) as found:
+                view = found.view
+                seen = self._index_of(uid).find(id, view, least=view.n, upto=view.n) if view is not None else None
+            if seen is not None:
+                return seen
+        return None
+
+    def _find_keepers(self, rules: Rules) -> Sequence[str]:
+        """The archived generations that keep their ids, the newest first; those that cannot be read are left out."""
+        if self._ids.keepers is None:
+            keepers: list[str] = []
+            uids = (
+                () if self._place.archived else uids_in(self._system, f"{self._place.root}/archive", self._place.name)
+            )
+            for uid in reversed(uids):
+                with (
+                    suppress(OSError, StoreError),
+                    reading(self._system, self._place._replace(archived=uid)) as found,
+                ):
+                    if found.view is not None and rules.keeps_ids(found.view, found.view.state):
+                        keepers.append(uid)
+            self._ids.keepers = keepers
+        return self._ids.keepers
+
+    def _index_of(self, uid: str) -> KeptIds:
+        if uid not in self._indexes:
+            self._indexes[uid] = KeptIds(self._system, self._place.ids(uid), uid)
+        return self._indexes[uid]
+
+    def _flush_relaxed(self) -> None:
+        """Flush what relaxed batches left, before an index says that it is there."""
+        if self._unsynced:
+            try:
+                self._flush_file()
+            except OSError as error:
+                self._poisoned = str(error)
+                raise
+
     # ---- close
 
     @property
@@ -764,6 +814,7 @@ class LogWriter:
         self._unsynced = 0
         self.tried = 0
         self._ids = Ids()
+        self._indexes = {}
 
 
 class _Hold:
