@@ -37,7 +37,9 @@ def traces_on(disk: Disk, text: str, root: str) -> list[str]:
 
 def _has(name: str, data: bytes, text: str) -> bool:
     raw = text.encode()
-    wanted = [raw, msgspec.json.encode(text)[1:-1], hashlib.sha256(raw).hexdigest().encode()]
+    # As JSON has it, also inside of a text that JSON has, as in the quarantine.
+    once = msgspec.json.encode(text)[1:-1]
+    wanted = [raw, once, msgspec.json.encode(once.decode())[1:-1], hashlib.sha256(raw).hexdigest().encode()]
     wanted += [base64.b64encode(raw[start:])[4:-4] for start in range(3) if len(raw) > 16]
     parts = [name.encode(), data, _unpacked(data) if name.endswith(".zst") else b""]
     return any(one in part for one in wanted for part in parts)

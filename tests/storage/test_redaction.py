@@ -151,6 +151,26 @@ def test_a_fork_keeps_nothing_of_what_was_said_after_it(tmp_path: Path) -> None:
         assert sessions.verify().ok
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_fork_at_an_earlier_record_keeps_nothing_of_a_later_one(tmp_path: Path, moved: bool) -> None:
+    with small(tmp_path / "store") as sessions:
+        for text in ("one", "two", SECRET, "four"):
+            sessions.add_message("k", "user", text)
+        sessions.add_message("else", "user", "a session of somebody else, with as many records")
+        if moved:
+            move_out(sessions)
+        sessions.fork("k", "f", at=3)
+        sessions.fork("else", "g")
+        sessions.archive("f")
+        if moved:
+            sessions.add_message("k", "user", "five")
+            move_out(sessions)
+        assert sessions.redact("k", 4).forks == ()
+        assert traces(SECRET, tmp_path) == []
+        assert [stored.message.content for stored in sessions.transcript("f")] == ["one", "two"]
+        assert sessions.verify().ok
+
+
 def test_a_message_of_an_archived_generation_is_erased(tmp_path: Path) -> None:
     with nacre.open(tmp_path / "store") as sessions:
         sessions.add_message("k", "user", SECRET)
@@ -353,18 +373,63 @@ def test_a_message_that_only_the_quarantine_has_is_erased_there(tmp_path: Path) 
 
 def test_a_restored_message_is_erased_in_the_quarantine_that_it_came_from(tmp_path: Path) -> None:
     with nacre.open(tmp_path / "store") as sessions:
-        for text in ("one", SECRET, "three"):
-            sessions.add_message("k", "user", text)
+        sessions.add_message("k", "user", "one")
+        sessions.add_messages("k", [Message(role="user", content=text) for text in (SECRET, "rotten")])
     log = log_of(tmp_path / "store", "k")
-    lines = log.read_bytes().split(b"\n")
-    log.write_bytes(b"\n".join([lines[0], lines[1], b"{" + lines[2] + lines[2] + b"}", lines[3], b""]))
+    log.write_bytes(log.read_bytes().replace(b"rotten", b"rotteo"))
     with nacre.open(tmp_path / "store") as sessions:
         sessions.repair("k")
-        sessions.restore("k")
-        numbers = [stored.n for stored in sessions.transcript("k") if stored.message.content == SECRET]
-        for n in numbers:
-            sessions.redact("k", n)
-        assert numbers
+        (n,) = sessions.restore("k").numbers
+        assert len(traces(SECRET, tmp_path)) == 2
+        sessions.redact("k", n)
+        assert traces(SECRET, tmp_path) == []
+        assert sessions.verify().ok
+
+
+def test_a_damaged_log_is_repaired_first(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        for text in ("one", SECRET, "three", "four", "five"):
+            sessions.add_message("k", "user", text)
+    log = log_of(tmp_path / "store", "k")
+    log.write_bytes(log.read_bytes().replace(b'"three"', b'"thref"'))
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.redact("k", 3)
+        assert traces(SECRET, tmp_path) == []
+        assert [message.content for message in sessions.get_history("k")] == ["one", "", "four", "five"]
+        assert len(sessions.quarantine("k")) == 1
+
+
+def test_a_fork_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("k", "user", SECRET)
+        sessions.fork("k", "f")
+        log = log_of(tmp_path / "store", "f")
+        log.write_bytes(b"x" * 30 + log.read_bytes()[30:])
+        assert sessions.redact("k", 2).forks == ("f",)
+
+
+def test_ancestors_are_named_wherever_they_are(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("first", "user", SECRET)
+        sessions.fork("first", "second")
+        sessions.fork("second", "third")
+        sessions.archive("second")
+        sessions.move_to_trash("first")
+        sessions.fork("third", "fourth")
+        assert sessions.redact("third", 2).forks == ("first", "fourth", "second")
+        sessions.delete("second")
+        assert sessions.redact("fourth", 2).forks == ("first",)
+
+
+def test_links_of_a_message_stay(tmp_path: Path) -> None:
+    extra = {"origin": {"id": "i", "sender": SECRET}, "answers": ["j"], "recalled": SECRET}
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_full_message("k", Message(role="user", content=SECRET, extra=extra))
+        sessions.add_full_message("k", Message(role="user", content=SECRET, extra={"origin": "x", "answers": 1}))
+        assert [sessions.redact("k", n).erased for n in (2, 3)] == [(2,), (3,)]
+        first, second = sessions.get_history("k")
+        assert first.extra == {"origin": {"id": "i"}, "answers": ["j"], "redacted": True}
+        assert second.extra == {"redacted": True}
         assert traces(SECRET, tmp_path) == []
 
 
@@ -449,16 +514,17 @@ def test_copies_that_others_have_are_erased_before_it_is_over(tmp_path: Path) ->
         raise nacre.StoreError(f"no way for {found.n}")
 
     with nacre.open(tmp_path / "store") as sessions:
-        sessions.add_message("k", "user", SECRET)
-        with pytest.raises(nacre.StoreError):
-            sessions.redact("k", 2, erase_copies=fail)
+        for _ in range(2):
+            n = sessions.add_message("k", "user", SECRET)
+            with pytest.raises(nacre.StoreError, match="no way"):
+                sessions.redact("k", n, erase_copies=fail)
     folder = tmp_path / "store/redacting"
     for _ in range(2):
         with nacre.open(tmp_path / "store") as sessions:
-            assert len(list(folder.iterdir())) == 1
+            assert len(list(folder.iterdir())) == 2
     with nacre.open(tmp_path / "store") as sessions:
         sessions.finish_redactions(lambda found: seen.append((found.key, found.n)))
-        assert (seen, list(folder.iterdir())) == ([("k", 2)], [])
+        assert (seen, list(folder.iterdir())) == ([("k", 2), ("k", 4)], [])
 
 
 def test_a_redaction_of_a_session_that_was_deleted_meanwhile_is_over(tmp_path: Path) -> None:
@@ -472,3 +538,46 @@ def test_a_redaction_of_a_session_that_was_deleted_meanwhile_is_over(tmp_path: P
     (root / "redacting/torn.json").write_text('{"key":"k","u')
     with nacre.open(root):
         assert [path.name for path in (root / "redacting").iterdir()] == ["torn.json"]
+
+
+def test_an_emptied_generation_has_nothing_to_erase(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("k", "user", SECRET)
+        sessions.archive("k")
+        next((tmp_path / "store/archive").glob("*.jsonl")).write_bytes(b"")
+        with pytest.raises(SessionNotFound):
+            sessions.redact("k", 2)
+
+
+@pytest.mark.parametrize("lost", ["header", "file", ""])
+def test_damage_in_what_a_fork_shares_loses_it_too(tmp_path: Path, lost: str) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        for text in ("one", SECRET, "three"):
+            sessions.add_message("k", "user", text)
+        sessions.fork("k", "f")
+        sessions.fork("k", "g", at=2)
+        sessions.add_message("k", "user", "later")
+        for base in (tmp_path / "store/base").iterdir():
+            lines = base.read_bytes().split(b"\n")
+            lines.insert(3, lines[2][60:])
+            base.unlink()
+            if lost != "file":
+                base.write_bytes(b"\n".join([b"no header" if lost == "header" else lines[0], *lines[1:]]))
+        if lost != "file":
+            assert sessions.redact("f", 3).erased == (3,)
+        sessions.redact("k", 3)
+        assert not any("jsonl" in name and ".g." in name for name in traces(SECRET, tmp_path))
+        assert traces(SECRET[-20:], *(tmp_path / "store/base").glob("f.*")) == []
+
+
+def test_a_frame_that_is_damaged_keeps_what_can_be_read(tmp_path: Path) -> None:
+    with small(tmp_path / "store") as sessions:
+        for text in ("one", SECRET, "three", "four"):
+            sessions.add_message("k", "user", text)
+        move_out(sessions)
+        (cold,) = (tmp_path / "store/cold").iterdir()
+        # Its checksum is wrong.
+        cold.write_bytes(cold.read_bytes()[:-1] + b"\0")
+        sessions.redact("k", 3)
+        assert traces(SECRET, tmp_path) == []
+        assert [stored.message.content for stored in sessions.transcript("k")] == ["one", "", "three", "four"]

@@ -77,8 +77,7 @@ def hole(raw: bytes, erased: Erased) -> bytes | None:
     holds. `gone` marks it, and makes it as long as it was, if it is not shorter than the mark itself.
     """
     record, found = unseal(raw), fields(raw)
-    if record is None:
-        return None
+    assert record is not None  # noqa: S101 - the lines of a log are records
     left = {name: value for name, value in found.items() if name not in ("gone", "st", "br")}
     if record.t == "ids":
         # The fingerprint of a content could be compared with that of a guess.

@@ -9,6 +9,7 @@ elsewhere.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from functools import partial
@@ -22,7 +23,7 @@ from nacre.errors import Conflict, DurabilityUnknown, SessionNotFound, StoreErro
 from nacre.messages import Redaction
 from nacre.records import Record
 from nacre.storage import blobs, compaction, quarantine
-from nacre.storage.format import START, fields, unseal
+from nacre.storage.format import START, unseal
 from nacre.storage.holes import Erased, Trace, has_content, hole, plan
 from nacre.storage.lines import Lines, Piece
 from nacre.storage.locks import KeyLock
@@ -135,8 +136,8 @@ class Redactor:
 
         redaction, intent = self._with_log(key, uid, work)
         with _in_doubt(intent):
-            # After the log: from now on nobody makes another link to the file that it was.
-            self._trim_forks(intent.n)
+            # After the log: nobody makes another link to the file that it was.
+            self._clean_forks(intent)
         return redaction
 
     def resume(self, intent: Intent) -> None:
@@ -150,7 +151,7 @@ class Redactor:
         with suppress(SessionNotFound):
             self._with_log(intent.key, intent.uid, work)
         with _in_doubt(intent):
-            self._trim_forks(intent.n)
+            self._clean_forks(intent)
 
     def _with_log(self, key: str, uid: str, work: Callable[[LogWriter], T]) -> T:
         """Do something to the log of a generation, wherever that is, with the locks of the key and the log."""
@@ -282,17 +283,15 @@ class Redactor:
             yield from self._trashed(active)
 
     def _ancestors(self, writer: LogWriter) -> Iterator[SessionPaths]:
-        """The logs of the sessions that a session was forked from, as far as they are there."""
-        base = fields(writer.header.raw).get("base")
-        while isinstance(base, dict):
-            active = SessionPaths.of(self._root, str(base["key"]))
-            uid, base = str(base["uid"]), None
-            for place in (active, active._replace(archived=uid), *self._trashed(active)):
-                with suppress(OSError, StoreError), reading(self._system, place) as found:
-                    if found.view is not None and found.view.uid == uid:
-                        base = fields(found.view.header.raw).get("base")
-                        yield place
-                        break
+        """The logs that may be of the sessions that a session was forked from; the files that it shares name them."""
+        own = SessionPaths.of(self._root, writer.key)
+        for depth in range(len(writer.header.base)):
+            first = None
+            with suppress(FileNotFoundError), opened(self._system, own.base(writer.uid, depth)) as fd:
+                first = Lines(self._system, fd, self._system.fstat(fd).st_size).first()
+            if first is not None and first.record is not None and first.record.sid and first.record.uid:
+                active = SessionPaths.of(self._root, first.record.sid)
+                yield from (active, active._replace(archived=first.record.uid), *self._trashed(active))
 
     def _asides(self, writer: LogWriter, uid: str = "") -> list[str]:
         """The quarantine files of a generation, at home and in the trash."""
@@ -351,13 +350,11 @@ class Redactor:
             unlink_if_there(system, f"{link}.tmp")
             blobs.release(system, link)
         if intent.payloads:
-            for path in [path for path in blobs.unused(system, self._root) if path.endswith(intent.payloads)]:
-                unlink_if_there(system, path)
             settle_names(system, home.blobs)
         return replace(redaction, erased=tuple(done), payloads=len(intent.payloads), quarantined=quarantined)
 
     def _replace_base(self, path: str, level: Level, change: Callable[[Piece], bytes]) -> None:
-        """Give a fork its own copy of a log that it shares, and of what was moved out of that, with other lines."""
+        """Give a fork its own copy of what it counts of a log, and of what was moved out of that, with other lines."""
         with opened(self._system, path) as fd:
             lines = Lines(self._system, fd, _length(self._system, fd, level))
             # What comes after the bytes of a piece is its newline, or all of a line that is too long to be one of ours.
@@ -367,37 +364,41 @@ class Redactor:
             with suppress(FileNotFoundError):
                 compaction.replace(self._system, f"{path}.zst", change)
 
-    def _trim_forks(self, n: int) -> None:
-        """Cut what no fork shares off the files in `base`, if record `n` may be in it.
+    def _clean_forks(self, intent: Intent) -> None:
+        """Erase it from the files of forks that do not share it.
 
-        They are links to logs that went on after the fork.
+        Those in `base` are links to a whole log, of which a fork counts only a part.
         """
         for place in self._forks():
             key, uid = "", ""
             levels: tuple[Level, ...] = ()
-            # What a fork shares that cannot be read is not known; it was named.
+            # What cannot be read was named.
             with suppress(OSError, StoreError), reading(self._system, place) as found:
                 if found.view is not None:
                     key, uid, levels = found.view.key, found.view.uid, found.view.header.base
-            later = [(depth, level) for depth, level in enumerate(levels) if level.n < n]
+            later = [(depth, one) for depth, one in enumerate(levels) if one.n < max(intent.erased.numbers)]
             if later:
                 # Its own deletion must not meet a file that comes back.
                 with KeyLock(self._system, SessionPaths.of(self._root, key)), suppress(FileNotFoundError):
                     for depth, level in later:
-                        self._trim(place.base(uid, depth), level, n)
+                        self._clean_base(place.base(uid, depth), level, intent)
 
-    def _trim(self, path: str, level: Level, n: int) -> None:
-        mark = b"%b%d," % (START, n)
+    def _clean_base(self, path: str, level: Level, intent: Intent) -> None:
+        marks = [b"%b%d," % (START, n) for n in intent.erased.numbers if n > level.n]
         with opened(self._system, path) as fd:
             lines = Lines(self._system, fd, self._system.fstat(fd).st_size)
-            counted = _length(self._system, fd, level)
-            if mark in lines.read(counted, lines.size):
-                replace_file(self._system, path, [lines.read(0, counted)])
-        if level.cold:
+            first = lines.first()
+            is_ours = first is None or first.record is None or first.record.uid == intent.uid
+            has_it = is_ours and any(mark in lines.read(0, lines.size) for mark in marks)
+        change = partial(_change, Trace(intent.erased, ()), intent.erased, level.n + 1, sys.maxsize)
+        if has_it:
+            self._replace_base(path, level, change)
+        if is_ours and level.cold:
             with opened(self._system, f"{path}.zst") as fd:
                 lines = Lines(self._system, fd, self._system.fstat(fd).st_size)
                 if lines.size > level.cold:
                     replace_file(self._system, f"{path}.zst", [lines.read(0, level.cold)])
+            compaction.replace(self._system, f"{path}.zst", change)
 
 
 def _change(trace: Trace, erased: Erased, low: int, high: int, piece: Piece) -> bytes:
