@@ -9,6 +9,7 @@ import pytest
 
 import nacre
 from nacre.storage import compaction
+from nacre.storage.lines import Piece
 from nacre.storage.system import System
 from nacre.testing import Disk, Fault, Process
 from tests.damage.frames import MAGIC, cold_file, frames_of, make_earlier, plain_frame
@@ -402,3 +403,32 @@ def test_a_session_whose_moved_out_records_are_gone_says_so_and_goes_on(disk: Di
     say(sessions, "d")
     assert said(sessions) == ["c", "d"]
     assert b'"cold":' in disk.read(LOG)
+
+
+# Other lines in the place of some
+
+
+def replaced(content: str) -> Callable[[Piece], bytes]:
+    """A change of what the third line says."""
+    other = resealed(LINES[2], m={"role": "user", "content": content})[:-1]
+    return lambda piece: other if piece.raw == LINES[2][:-1] else piece.raw
+
+
+@pytest.mark.parametrize("content", ["", *"acdefghijklm", "b" * 5_000])
+def test_a_file_with_other_lines_has_its_old_length(process: Process, content: str) -> None:
+    random_text = random.Random(0).randbytes(400).hex()
+    extent = append(process, EMPTY, [*LINES, message(5, random_text, before=4, ordinal=4)])
+    extent = append(process, extent, [message(6, "f", before=5, ordinal=5)])
+    before = process.stat(PATH).st_size
+    assert compaction.replace(process, PATH, replaced(content)) == 1
+    assert process.stat(PATH).st_size == before
+    assert numbers(process, extent.length) == [1, 2, 3, 4, 5, 6]
+    assert compaction.replace(process, PATH, replaced("not there any more")) == 0
+
+
+def test_what_does_not_fit_is_refused_and_the_file_stays(process: Process, disk: Disk) -> None:
+    append(process, EMPTY, LINES)
+    before = disk.read(PATH)
+    with pytest.raises(nacre.StoreError, match="does not fit"):
+        compaction.replace(process, PATH, replaced(random.Random(0).randbytes(400).hex()))
+    assert disk.read(PATH) == before

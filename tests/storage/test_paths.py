@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nacre.storage.paths import folder_state, make_folder, may_hold, write_all
+from nacre.storage.paths import folder_state, make_folder, may_hold, replace_file, write_all
 from nacre.storage.system import System
 from nacre.testing import Disk, Fault
 
@@ -83,3 +83,16 @@ def test_each_operating_system_has_folders_of_its_own(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_the_callers_to_know(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         may_hold(System(), str(tmp_path / "no"), "b")
+
+
+def test_a_file_that_cannot_be_replaced_stays_as_it_is() -> None:
+    disk = Disk()
+    disk.write_durable("/folder/file", b"old")
+    for call in ("write", "fsync", "rename"):
+        disk.fail(Fault(call=call))
+        with pytest.raises(OSError, match="Input/output error"):
+            replace_file(disk.process(), "/folder/file", [b"new", b"er"])
+        disk.heal()
+        assert (disk.read("/folder/file"), disk.process().listdir("/folder")) == (b"old", ["file"])
+    replace_file(disk.process(), "/folder/file", [b"new", b"er", b"x" * 2_000_000])
+    assert disk.read("/folder/file") == b"newer" + b"x" * 2_000_000

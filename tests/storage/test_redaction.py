@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -12,8 +15,10 @@ from nacre.errors import Conflict, InvalidArgument, InvalidKey, SessionNotFound
 from nacre.history.session_state import RULES
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
-from tests.erased import traces
+from nacre.testing import Disk
+from tests.erased import traces, traces_on
 from tests.paths import log_of
+from tests.simulated import LOG, ROOT, first, opened, say, store
 
 SECRET = 'the launch code is "00000000"\tand the door is blue'  # noqa: S105 - said by somebody
 LARGE = "a payload that is long " * 4_000
@@ -283,15 +288,19 @@ def test_summaries_that_cover_a_message_are_named_and_can_be_erased(tmp_path: Pa
 
 def test_a_title_and_an_undo_copy_that_repeat_a_message_go_with_it(tmp_path: Path) -> None:
     with nacre.open(tmp_path / "store") as sessions:
-        n = sessions.add_message("k", "user", SECRET)
+        call = ToolCall(id="c", name="f", arguments="{no JSON, but something that a file has")
+        n = sessions.add_full_message("k", Message(role="assistant", content=SECRET, tool_calls=(call,)))
         sessions.set_meta("k", title=SECRET[:20] + "…", cwd="/here")
         sessions.append("k", "x.file", {"path": "a", "before": f"line\n{SECRET}\n"})
         sessions.append("k", "x.file", {"path": "b", "before": "something else that is long"})
-        assert sessions.redact("k", n).erased == (2, 3, 4)
-        assert sessions.get_meta("k") == {"cwd": "/here"}
+        sessions.append("k", "x.file", {"path": "c", "before": call.arguments})
+        sessions.set_meta("k", title="something else")
+        assert sessions.redact("k", n).erased == (2, 3, 4, 6)
+        assert sessions.get_meta("k") == {"cwd": "/here", "title": "something else"}
         assert [entry.data for entry in sessions.records("k", "x.file")] == [
             {"path": "a", "is_too_large": True},
             {"path": "b", "before": "something else that is long"},
+            {"path": "c", "is_too_large": True},
         ]
         assert traces(SECRET, tmp_path) == traces(SECRET[:20], tmp_path) == []
 
@@ -581,3 +590,47 @@ def test_a_frame_that_is_damaged_keeps_what_can_be_read(tmp_path: Path) -> None:
         sessions.redact("k", 3)
         assert traces(SECRET, tmp_path) == []
         assert [stored.message.content for stored in sessions.transcript("k")] == ["one", "", "three", "four"]
+
+
+def test_a_fork_without_the_record_in_its_files_is_left_as_it_is(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("k", "user", "one")
+        sessions.fork("k", "f")
+        sessions.redact("k", 2)
+        n = sessions.add_message("k", "user", SECRET)
+        (base,) = (tmp_path / "store/base").iterdir()
+        inode = base.stat().st_ino
+        sessions.redact("k", n)
+        assert (base.stat().st_ino, traces(SECRET, tmp_path)) == (inode, [])
+
+
+def test_bytes_around_it_stay_in_a_quarantine_of_an_older_version(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", SECRET)
+        uid = sessions.transcript("k")[0].generation
+    data = b"\xff other damage\n" + log_of(root, "k").read_bytes().split(b"\n")[1]
+    note = {"kind": "rotten", "len": len(data), "crc": f"{crc32(data):08x}", "ts": "2026-01-01T00:00:00.000Z"}
+    (root / "quarantine").mkdir()
+    file = root / f"quarantine/k.{uid}.jsonl"
+    file.write_text(json.dumps({**note, "b64": base64.b64encode(data).decode()}) + "\n")
+    with nacre.open(root) as sessions:
+        assert sessions.redact("k", 2).quarantined == 1
+        left = base64.b64decode(json.loads(file.read_text())["b64"])
+        kept = data.index(b"\n") + 1
+        assert left == data[:kept] + b" " * (len(data) - kept)
+        assert sessions.quarantine("k")[0].bytes == len(data)
+
+
+def test_an_entry_that_is_settled_meanwhile_stays_settled() -> None:
+    disk = Disk()
+    with opened(disk) as sessions:
+        say(sessions, "one", SECRET, "three", "four", "five")
+        disk.write_durable(LOG, disk.read(LOG).replace(b'"three"', b'"thref"').replace(b"launch", b"launcg"))
+        sessions.repair("k")
+    process = disk.process()
+    with nacre.Sessions(store(process)) as settling, opened(disk) as erasing:
+        first(process, "flock", lambda: erasing.redact("k", 3))
+        settling.discard("k")
+        assert [entry.settled for entry in erasing.quarantine("k", settled=True)] == ["discarded"]
+        assert traces_on(disk, SECRET[20:], ROOT) == []
