@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         StoreError,
         ToolError,
     )
+    from nacre.history.client_messages import to_anthropic, to_openai
     from nacre.history.list_page import Order, Which
     from nacre.messages import (
         DiskUsage,
@@ -155,11 +156,14 @@ __all__ = [
     "Which",
     "open",
     "open_async",
+    "to_anthropic",
+    "to_openai",
 ]
 
 _HOMES = ("errors", "messages", "records", "sessions", "opening")
 # What few programs name; looked for last, so that nobody else loads it.
 _FAR = (
+    "history.client_messages",
     "storage.protocol",
     "storage.file_store",
     "storage.group_commit",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
@@ -9,8 +10,13 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from nacre import client_shapes as shapes
 from nacre.checks import show
 from nacre.errors import InvalidMessage
+
+_OPENAI_ID = re.compile(r".{1,40}", re.DOTALL)
+_OPENAI_NAME = re.compile(r"[^\s<|\\/>]{1,64}")
+_ANTHROPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -59,6 +65,28 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
             return {"id": self.id, **extra}
         function = {"name": self.name, "arguments": self.arguments, **extra.pop("function", {})}
         return {"id": self.id, "type": "function", "function": function, **extra}
+
+    def to_openai(self) -> dict[str, Any]:
+        """Give the call as OpenAI's chat clients take it, its arguments as JSON text."""
+        id = shapes.fitting_id(self.id, _OPENAI_ID)
+        own = self.extra.get("custom") if self.extra.get("type") == "custom" else None
+        if isinstance(own, dict) and isinstance(own.get("name"), str) and isinstance(own.get("input"), str):
+            return {"id": id, "type": "custom", "custom": {"name": own["name"], "input": own["input"]}}
+        name, arguments = self._as_function()
+        return {"id": id, "type": "function", "function": {"name": name, "arguments": shapes.arguments_text(arguments)}}
+
+    def to_anthropic(self) -> dict[str, Any]:
+        """Give the call as a block of Anthropic's client, its arguments as an object."""
+        name, arguments = self._as_function()
+        id = shapes.fitting_id(self.id, _ANTHROPIC_ID)
+        return {"type": "tool_use", "id": id, "name": name, "input": shapes.arguments_object(arguments)}
+
+    def _as_function(self) -> tuple[str, Any]:
+        """Name and arguments; of a call of something else than a function its type and its fields."""
+        if "type" not in self.extra:
+            return shapes.fitting_name(self.name), self.arguments
+        rest = {field: value for field, value in self.extra.items() if field != "type"}
+        return shapes.fitting_name(str(self.extra["type"])), rest
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -133,6 +161,55 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.created is not None:
             found["created"] = self.created.isoformat()
         return {**found, **self.extra}
+
+    def to_openai(self) -> dict[str, Any]:
+        """Give the message as OpenAI's chat clients take it, without fields of other makers and without reasoning.
+
+        A role that OpenAI does not have becomes a user's words with the role in brackets. Raises InvalidMessage for an
+        item without a role.
+        """
+        role = self._role_for("OpenAI", ("system", "developer", "user", "assistant", "tool"))
+        content = shapes.openai_content(self.content, has_images=role == "user")
+        if role == "tool":
+            return {"role": role, "tool_call_id": shapes.fitting_id(self.tool_call_id, _OPENAI_ID), "content": content}
+        if role != self.role:
+            content = shapes.put_before(content, f"[{self.role}]")
+        found: dict[str, Any] = {"role": role, "content": content}
+        if self.name is not None and _OPENAI_NAME.fullmatch(self.name):
+            found["name"] = self.name
+        if role == "assistant" and isinstance(refusal := self.extra.get("refusal"), str):
+            found["refusal"] = refusal
+        if role == "assistant" and self.tool_calls:
+            found["tool_calls"] = [call.to_openai() for call in self.tool_calls]
+            found["content"] = content or None
+        return found
+
+    def to_anthropic(self) -> dict[str, Any]:
+        """Give the message as Anthropic's client takes it: a turn of the user or the assistant.
+
+        A result is a user's. Any other role becomes a user's words with the role in brackets; `nacre.to_anthropic`
+        takes a whole history, with its system messages and several results in one turn. Raises InvalidMessage for an
+        item without a role.
+        """
+        role = self._role_for("Anthropic", ("user", "assistant", "tool"))
+        blocks = shapes.anthropic_content(self.content, has_thoughts=role == "assistant")
+        if role == "tool":
+            result = {"type": "tool_result", "tool_use_id": shapes.fitting_id(self.tool_call_id, _ANTHROPIC_ID)}
+            failed = {"is_error": True} if self.extra.get("failed") is True else {}
+            return {"role": "user", "content": [result | ({"content": blocks} if blocks else {}) | failed]}
+        if role == "assistant":
+            if blocks and blocks[-1]["type"] == "text":
+                # White space at the end of what the assistant says is refused.
+                blocks[-1] = {**blocks[-1], "text": blocks[-1]["text"].rstrip()}
+            blocks += [call.to_anthropic() for call in self.tool_calls]
+        elif role != self.role:
+            blocks = shapes.put_before(blocks, f"[{self.role}]")
+        return {"role": role, "content": blocks or [{"type": "text", "text": shapes.EMPTY}]}
+
+    def _role_for(self, whom: str, known: Sequence[str]) -> str:
+        if not self.role:
+            raise InvalidMessage(f"an item of the type {self.kind!r} is no message that {whom} takes; leave it out")
+        return self.role if self.role in known else "user"
 
 
 class Stored(Struct, frozen=True, kw_only=True):
@@ -489,19 +566,6 @@ class Load(Struct, frozen=True):
     open: int
     batches: int
     unsound: int
-
-
-def describe_bytes(value: Any) -> Any:
-    """A JSON value with `12,345 bytes` in the place of bytes, as people and models are shown it."""
-    match value:
-        case bytes():
-            return f"{len(value):,} byte{'s' * (len(value) != 1)}"
-        case list() | tuple():
-            return [describe_bytes(item) for item in value]
-        case dict():
-            return {name: describe_bytes(item) for name, item in value.items()}
-        case _:
-            return value
 
 
 def is_type(value: Any) -> bool:

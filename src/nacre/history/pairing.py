@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nacre.client_shapes import image_part
 from nacre.codec import ERASED_TEXT, is_erased
 from nacre.messages import Message, ToolCall
 
@@ -302,11 +303,11 @@ def _part(part: Any, *, has_images: bool) -> dict[str, Any] | None:
         return None
     if isinstance(part.get("text"), str):
         return _text(part["text"])
-    if kind != "image_url":
-        return _text(f"[{kind}]")
+    image = image_part(part)
+    if image is None:
+        return _text("[image]" if kind == "image_url" else f"[{kind}]")
     # An image that is here is shown. One that is elsewhere is named: a session must not depend on its being there.
-    image = part.get("image_url")
-    url = image.get("url") if isinstance(image, dict) else image
+    url = image["image_url"]["url"]
     data = _IMAGE.fullmatch(url) if has_images and isinstance(url, str) else None
     if data is not None and len(data[1]) % 4 == 0:
         return {"type": "image_url", "image_url": {"url": url}}

@@ -16,7 +16,8 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta, Struct
 
-from nacre.messages import Message, describe_bytes
+from nacre.client_shapes import describe_bytes
+from nacre.messages import Message
 
 PER_MESSAGE = 4
 PER_CALL = 4

@@ -16,6 +16,7 @@ from nacre.messages import Message
 
 Estimate = Callable[[Message], int]
 
+NO_BEGINNING = "[the beginning of this conversation is not shown]"
 _MIN_TOKENS = 64
 """Tokens that a tool's result keeps, however little room there is."""
 
@@ -163,7 +164,7 @@ def _note(summary: str, left_out: int, *, begins: bool) -> list[Message]:
     if left_out:
         said.append(f"[{left_out} earlier message{' is' if left_out == 1 else 's are'} not shown]")
     if not said and not begins:
-        said.append("[the beginning of this conversation is not shown]")
+        said.append(NO_BEGINNING)
     return [Message(role="user", content="\n\n".join(said))] if said else []
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from nacre.messages import Message, describe_bytes
+from nacre.client_shapes import describe_bytes
+from nacre.messages import Message
 
 # Scripts that are written without spaces, or whose words carry their endings: found by substring.
 UNSPACED = (

@@ -14,10 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre import records
+from nacre.client_shapes import describe_bytes
 from nacre.codec import encode_message, plain_json
 from nacre.errors import InvalidKey, InvalidMessage
 from nacre.history.message_text import text_of
-from nacre.messages import Message, ToolCall, describe_bytes
+from nacre.messages import Message, ToolCall
 from nacre.records import AppendMessage, ImportedRecord
 from nacre.storage.format import escaped
 from nacre.storage.paths import stem

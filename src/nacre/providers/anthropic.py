@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct, convert
 
 from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
+from nacre.client_shapes import anthropic_content, fitting_id
 from nacre.errors import ModelUnavailable, ProviderError
 from nacre.messages import Message, ToolCall
 from nacre.providers import wire
@@ -136,14 +137,14 @@ def _turns(messages: Sequence[Message], model: str) -> list[dict[str, Any]]:
             if message.role == "tool":
                 has_images = any(block["type"] == "image" for block in blocks)
                 shown = blocks if has_images else wire.text_of(message).strip()
-                result = {"type": "tool_result", "tool_use_id": wire.fitting_id(message.tool_call_id, _ID)}
+                result = {"type": "tool_result", "tool_use_id": fitting_id(message.tool_call_id, _ID)}
                 failed = {"is_error": True} if message.extra.get("failed") else {}
                 results.append(result | ({"content": shown} if shown else {}) | failed)
                 continue
             signed = message.extra.get(SIGNED) if is_assistant and message.model == model else None
             content += [*(signed or ()), *blocks]
             for call in message.tool_calls if is_assistant else ():
-                id, arguments = wire.fitting_id(call.id, _ID), wire.object_of(call.arguments)
+                id, arguments = fitting_id(call.id, _ID), wire.object_of(call.arguments)
                 content.append({"type": "tool_use", "id": id, "name": call.name, "input": arguments})
         role = "assistant" if is_assistant else "user"
         content = [*results, *content] or ([] if is_assistant else [{"type": "text", "text": "(nothing)"}])
@@ -156,17 +157,7 @@ def _turns(messages: Sequence[Message], model: str) -> list[dict[str, Any]]:
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
     """A message's parts; empty text is refused, and so is a message without any part."""
-    found: list[dict[str, Any]] = []
-    for part in wire.parts_of(message):
-        url = wire.image_url(part)
-        if url is not None:
-            source: dict[str, Any] = {"type": "url", "url": url}
-            if data := wire.image_data(url):
-                source = {"type": "base64", "media_type": data[0], "data": data[1]}
-            found.append({"type": "image", "source": source})
-        elif (text := wire.part_text(part)).strip():
-            found.append({"type": "text", "text": text})
-    return found
+    return anthropic_content(wire.parts_of(message))
 
 
 # ---- the answer: the fields that an answer is made of must have their types, others may be anything

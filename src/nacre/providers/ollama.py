@@ -14,6 +14,7 @@ from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Emit, Notice, Reply, Usage
+from nacre.client_shapes import image_data, image_url
 from nacre.errors import ConfigError, ModelUnavailable, ProviderError
 from nacre.messages import ToolCall
 from nacre.providers import wire
@@ -231,8 +232,8 @@ def body(context: Context, settings: Settings, *, schema: dict[str, Any] | None 
             found |= {"tool_name": message.name or names.get(id, ""), "tool_call_id": id}
             continue
         # The images that came along as data; the server fetches none.
-        urls = (wire.image_url(part) for part in wire.parts_of(message))
-        images = [image[1] for url in urls if url is not None and (image := wire.image_data(url))]
+        urls = (image_url(part) for part in wire.parts_of(message))
+        images = [image[1] for url in urls if url is not None and (image := image_data(url))]
         if images:
             found["images"] = images
         if message.role == "assistant" and message.reasoning:

@@ -13,6 +13,7 @@ from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Emit, Form, Notice, Reply, Usage, ignore
+from nacre.client_shapes import fitting_id
 from nacre.errors import ModelUnavailable, ProviderError, RateLimited
 from nacre.messages import Message, ToolCall
 from nacre.providers import wire
@@ -226,7 +227,7 @@ def body(context: Context, settings: Settings, *, usage: bool = True) -> dict[st
 def _message(message: Message, settings: Settings) -> dict[str, Any]:
     text = wire.text_of(message)
     if message.role == "tool":
-        return {"role": "tool", "tool_call_id": wire.fitting_id(message.tool_call_id, _ID), "content": text}
+        return {"role": "tool", "tool_call_id": fitting_id(message.tool_call_id, _ID), "content": text}
     # Text where text is all there is, which every server takes; an assistant's parts are text.
     parts = wire.parts_of(message)
     is_text = message.role != "user" or all(part.get("type") == "text" for part in parts)
@@ -243,7 +244,7 @@ def _message(message: Message, settings: Settings) -> dict[str, Any]:
             arguments = json.dumps(wire.object_of(call.arguments), ensure_ascii=False)
             function = {"name": call.name, "arguments": arguments}
             signature = {EXTRA: call.extra[EXTRA]} if is_own and EXTRA in call.extra else {}
-            id = wire.fitting_id(call.id, _ID)
+            id = fitting_id(call.id, _ID)
             found["tool_calls"].append({"id": id, "type": "function", "function": function, **signature})
         found["content"] = found["content"] or None
     return found

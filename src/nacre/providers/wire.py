@@ -7,18 +7,16 @@ import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import suppress
-from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Emit, Reply, Spec, Text, Thought, Usage
+from nacre.client_shapes import describe_bytes, image_url
 from nacre.codec import plain_json
 from nacre.errors import InvalidMessage, ModelUnavailable, ProviderError, RateLimited, ServerFailed
-from nacre.messages import Message, ToolCall, describe_bytes
-
-_DATA_URL = re.compile(r"data:(?P<media>[\w.+-]+/[\w.+-]+)(;[\w=.+-]+)*;base64,(?P<data>.*)", re.DOTALL)
+from nacre.messages import Message, ToolCall
 
 _MAX_TOKENS = 2**53
 _IMAGES_OF_RESULTS = {"type": "text", "text": "[images of the results above]"}
@@ -68,12 +66,6 @@ def object_of(arguments: Any) -> dict[str, Any]:
 def new_id() -> str:
     """An id for a call whose server gave none."""
     return f"call_{secrets.token_hex(6)}"
-
-
-def fitting_id(id: str | None, pattern: re.Pattern[str]) -> str:
-    """An id as another provider takes it: itself if it fits, else the same short one for the same id."""
-    id = id or ""
-    return id if pattern.fullmatch(id) else f"call_{sha256(id.encode()).hexdigest()[:24]}"
 
 
 def function(spec: Spec) -> dict[str, Any]:
@@ -132,20 +124,6 @@ def with_result_images(messages: Iterable[Message]) -> Iterator[Message]:
 def part_text(part: Mapping[str, Any]) -> str:
     text = part.get("text")
     return text if isinstance(text, str) else f"[{part.get('type', 'something')} that cannot be shown]"
-
-
-def image_url(part: Mapping[str, Any]) -> str | None:
-    """The address of an image in OpenAI's shape, or None if the part is something else."""
-    if part.get("type") != "image_url":
-        return None
-    image = part.get("image_url")
-    return str(image.get("url", "")) if isinstance(image, dict) else str(image)
-
-
-def image_data(url: str) -> tuple[str, str] | None:
-    """Media type and base64 text of a data URL, or None if the image is somewhere else."""
-    found = _DATA_URL.fullmatch(url)
-    return (found["media"], found["data"]) if found else None
 
 
 # ---- answers

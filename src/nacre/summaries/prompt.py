@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from nacre.client_shapes import describe_bytes
 from nacre.history.message_text import text_of
 from nacre.history.tokens import count
-from nacre.messages import Message, describe_bytes
+from nacre.messages import Message
 
 SYSTEM = """\
 You keep the record of a conversation between a user and an assistant that works with tools. You are given the record \

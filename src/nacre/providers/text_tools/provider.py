@@ -14,9 +14,10 @@ import msgspec
 from msgspec.structs import replace
 
 from nacre.agent.ports import Context, Emit, Event, Provider, Reply, Spec, Text, Thought
+from nacre.client_shapes import describe_bytes
 from nacre.errors import ProviderError
 from nacre.history.message_text import text_of
-from nacre.messages import Message, ToolCall, describe_bytes
+from nacre.messages import Message, ToolCall
 from nacre.providers.text_tools import lenient_json, parser
 from nacre.providers.text_tools.call_shapes import ParsedCall
 from nacre.providers.wire import new_id

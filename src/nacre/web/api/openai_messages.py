@@ -11,10 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from nacre.agent.ports import Called, Event, Form, Spec, Text, Thought
+from nacre.client_shapes import image_data, image_url
 from nacre.codec import encode_message
 from nacre.errors import InvalidMessage
 from nacre.messages import Message, ToolCall
-from nacre.providers.wire import image_data, image_url
 from nacre.web.api import openai_schemas as openai
 from nacre.web.api.openai_requests import Answer, finish_of
 from nacre.web.http_errors import Fault, fault_of

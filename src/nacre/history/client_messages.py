@@ -1,0 +1,49 @@
+"""A whole history for the clients of OpenAI and Anthropic: valid at every cut, whatever the log has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from nacre.history.message_text import text_of
+from nacre.history.pairing import pair
+from nacre.history.window import NO_BEGINNING
+from nacre.messages import Message
+
+_HEADS = ("system", "developer")
+
+
+def to_openai(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Messages for `client.chat.completions.create(messages=…)`.
+
+    Every call is directly followed by its result, or by one that says that it was interrupted. System messages at the
+    beginning stay; one that comes later is a user's words, with its role in brackets. Items without a role are left
+    out.
+    """
+    heads, rest = _split(messages)
+    return [message.to_openai() for message in (*heads, *rest)]
+
+
+def to_anthropic(messages: Iterable[Message]) -> tuple[str, list[dict[str, Any]]]:
+    """The system text and the messages for `client.messages.create(system=…, messages=…)`.
+
+    The same; results that follow each other are in one turn, and turns of the user and the assistant alternate.
+    """
+    heads, rest = _split(messages)
+    turns: list[dict[str, Any]] = []
+    for turn in (message.to_anthropic() for message in rest):
+        if turns and turns[-1]["role"] == turn["role"]:
+            turns[-1]["content"] += turn["content"]
+        else:
+            turns.append(turn)
+    return "\n\n".join(filter(None, map(text_of, heads))), turns
+
+
+def _split(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
+    """The system messages at the beginning, and the others as every provider takes them."""
+    shown = [message for message in messages if message.role]
+    count = next((at for at, message in enumerate(shown) if message.role not in _HEADS), len(shown))
+    heads, rest = [head for head in shown[:count] if text_of(head).strip()], pair(shown[count:])
+    if rest and rest[0].role != "user":
+        rest.insert(0, Message(role="user", content=NO_BEGINNING))
+    return heads, rest
