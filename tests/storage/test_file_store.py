@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,18 @@ def at_hand(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[Process, int], str]:
 
 
 # The place
+
+
+def test_sessions_are_listed_without_an_index_as_with_one(tmp_path: Path) -> None:
+    with nacre.open(tmp_path) as sessions:
+        for key in ("b", "a", "c"):
+            sessions.add_message(key, "user", "x")
+            sessions.set_meta(key, deep={"key": [key]})
+        sessions.archive("c")
+        indexed = [list(sessions.list(order="key")), list(sessions.list(archived=True)), list(sessions.list(limit=1))]
+    bare = nacre.Sessions(FileStore(str(tmp_path), rules=RULES))
+    assert [list(bare.list(order="key")), list(bare.list(archived=True)), list(bare.list(limit=1))] == indexed
+    assert [info.meta for info in indexed[0]] == [{"deep": {"key": ["a"]}}, {"deep": {"key": ["b"]}}]
 
 
 def test_a_place_where_nothing_can_be_made_is_refused(disk: Disk) -> None:

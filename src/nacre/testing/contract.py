@@ -1586,6 +1586,23 @@ def labels_do_not_make_a_session_newer(open_store: Open) -> None:
         _holds(_updated(sessions, "labelled") > before)
 
 
+def list_has_the_whole_meta(open_store: Open) -> None:
+    """Of active and archived sessions: fields of any kind, merged, without those that were taken away."""
+    fields = {"title": "T", "deep": {"a": [1, None, {"b": "ü" * 1000}]}, "pinned": True, "count": 2**63}
+    with open_store() as sessions:
+        _add(sessions, "a", "active")
+        _add(sessions, "a", "bare")
+        _add(sessions, "a", "old")
+        for key in ("active", "old"):
+            sessions.set_meta(key, **fields, gone=1)
+            sessions.set_meta(key, gone=None, later="x")
+        sessions.archive("old")
+        expected = fields | {"later": "x"}
+        _same({info.key: info.meta for info in sessions.list()}, {"active": expected, "bare": {}})
+        _same([info.meta for info in sessions.list(archived=True)], [expected])
+        _same([info.meta for info in sessions.list(limit=1, order="key")], [expected])
+
+
 def list_filters_by_prefix(open_store: Open) -> None:
     """The prefix is one of the true key, whatever characters it has."""
     with open_store() as sessions:
@@ -1606,6 +1623,7 @@ def list_gives_the_newest_first(open_store: Open) -> None:
         _same([info.key for info in sessions.list(order="messages", limit=2)], ["b", "c"])
         _same([info.key for info in sessions.list(limit=0)], [])
         bad: list[dict[str, Any]] = [{"limit": True}, {"limit": 1.0}, {"limit": -1}, {"order": "age"}]
+        bad += [{"archived": 1}, {"archived": None}, {"prefix": None}, {"internal": "no"}, {"order": None}]
         for given in bad:
             with _raises(StoreError):
                 sessions.list(**given)
