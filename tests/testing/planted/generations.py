@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 from nacre import ConfigError, Finding, InvalidKey, Receipt, Report, SessionBusy, SessionNotFound, Sessions, StoreError
 from nacre.records import Transaction, View
 from nacre.storage.file_store import FileStore
+from nacre.storage.group_commit import Pending
 from nacre.storage.memory_store import MemoryStore
-from nacre.storage.protocol import Lease, Prefixed
+from nacre.storage.protocol import Prefixed
 from nacre.storage.watch import Watch
 from nacre.testing import contract
 from tests.testing.planted.table import planted
@@ -250,41 +251,18 @@ class APartCanArchiveAnything(Sessions):
         return Sessions(Leaky(self._store, prefix))
 
 
-class _Turn:
-    """A turn that a store notes as held."""
-
-    def __init__(self, key: str, held: set[str]) -> None:
-        self._key, self._held = key, held
-
-    def take(self) -> None:
-        if self._key in self._held:
-            raise SessionBusy(f"session {self._key!r} is in use")
-        self._held.add(self._key)
-
-    def close(self) -> None:
-        self._held.discard(self._key)
-
-
 @planted(contract.a_held_turn_blocks_no_write)
 class AHeldTurnBlocksWrites(MemoryStore):
-    held: frozenset[str] | set[str] = frozenset()
-
-    def hold(self, key: str) -> Lease:
-        self.held = held = set(self.held)
-        return _Turn(key, held)
-
     def run(self, key: str, transaction: Transaction) -> int:
-        _Turn(key, set(self.held)).take()
+        if any(held == key for held, _ in self._turns):
+            raise SessionBusy(f"session {key!r} is in use")
         return super().run(key, transaction)
 
 
-@planted(contract.a_held_turn_blocks_no_write)
+@planted(contract.a_held_turn_blocks_no_write, contract.a_turn_has_one_holder)
 class AHeldTurnIsNeverGivenBack(MemoryStore):
-    held: frozenset[str] = frozenset()
-
-    def hold(self, key: str) -> Lease:
-        turn, self.held = _Turn(key, set(self.held)), self.held | {key}
-        return turn
+    def take_back(self, lease: Any) -> None:
+        pass
 
 
 @planted(contract.a_watch_that_can_tell_says_what_has_changed)
@@ -326,15 +304,15 @@ class DeletingTakesForksAlong(Sessions):
         super().fork(key, new_key, **rest)
         self._forks += ((key, new_key),)
 
-    def delete(self, key: str) -> Any:
+    def delete(self, key: str, **rest: Any) -> Any:
         for gone in (key, *(fork for source, fork in self._forks if source == key)):
-            super().delete(gone)
+            super().delete(gone, **rest)
 
 
 @planted(contract.a_fork_that_cannot_be_is_refused)
 class AForkOfNothingIsEmpty(Sessions):
     def fork(self, key: str, new_key: str, **rest: Any) -> Any:
-        return super().fork(key, new_key, **rest) if self.exists(key) else self.set_meta(new_key)
+        return super().fork(key, new_key, **rest) if self.exists(key) else self.set_history(new_key, [])
 
 
 @planted(contract.a_sound_session_needs_no_repair)
@@ -346,9 +324,9 @@ class RestoringAppendsWhatIsThere(Sessions):
 
 @planted(contract.a_closed_store_takes_no_write)
 class ASubmittedWriteIsTakenAfterClosing(MemoryStore):
-    def submit(self, key: str, transaction: Transaction) -> Any:
+    def submit(self, key: str, transaction: Transaction, pending: Pending | None = None) -> Pending:
         self._closed = False
-        return super().submit(key, transaction)
+        return super().submit(key, transaction, pending)
 
 
 @planted(contract.forgiving_reads_give_empty_values, contract.an_invalid_key_is_refused)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any
 
@@ -12,6 +12,7 @@ from nacre import Conflict, Sessions
 from nacre.history.session_state import apply
 from nacre.records import Operation, Pop, Record, Records, RecordStamp, Rewind, State, Summarise, Truncate
 from nacre.storage.memory_store import MemoryStore
+from nacre.storage.protocol import Later
 from nacre.testing import contract
 from tests.testing.planted.table import apply_with_state, planted
 
@@ -248,8 +249,8 @@ class ASnapshotCountsWhatItShows(Sessions):
 
 @planted(contract.a_large_payload_comes_back_whole)
 class AFollowerGetsNoLargePayload(MemoryStore):
-    def later(self, key: str, after: int, **rest: Any) -> Any:
-        found = super().later(key, after, **rest)
+    def later(self, key: str, after: int, uid: str, limit: int) -> Later:
+        found = super().later(key, after, uid, limit)
         return found._replace(records=[self._active[key].find(record.n) or record for record in found.records])
 
 
@@ -363,7 +364,7 @@ class ASnapshotHasTheNumbersOfAll(Sessions):
 
 
 @planted(contract.following_gives_the_past_and_then_what_comes)
-class FollowingEndsWithTheGeneration(MemoryStore):
-    def follow(self, key: str, after: int) -> Iterator[tuple[str, Record]]:
-        first = self.read(key, lambda view: view.uid)
-        return takewhile(lambda found: found[0] == first, super().follow(key, after))
+class FollowingEndsWithTheGeneration(Sessions):
+    def follow(self, key: str, after: int = 0) -> Any:
+        first = self.snapshot(key).generation
+        return takewhile(lambda entry: entry.generation == first, super().follow(key, after))

@@ -239,6 +239,6 @@ class AnArchivedSessionIsStillListed(MemoryStore):
 
 @planted(contract.archiving_an_unknown_key_is_not_found)
 class UnarchivingNothingIsNoError(Sessions):
-    def unarchive(self, key: str) -> Any:
+    def unarchive(self, key: str, **rest: Any) -> Any:
         with suppress(SessionNotFound):
-            super().unarchive(key)
+            super().unarchive(key, **rest)

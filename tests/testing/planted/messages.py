@@ -17,7 +17,7 @@ from tests.testing.planted.table import planted
 @planted(contract.an_unknown_key_reads_as_empty)
 class AReadBeginsTheSession(Sessions):
     def get_meta(self, key: str) -> Any:
-        self.set_meta(key)
+        self.append(key, "x.read", {})
         return super().get_meta(key)
 
 

@@ -95,7 +95,7 @@ class OnlyAnEarlierNumberIsStale(MemoryStore):
 @planted(contract.a_refused_expect_does_not_create_the_session)
 class ASessionBeginsBeforeItsFirstWriteIsTaken(Sessions):
     def add_messages(self, key: str, messages: Iterable[Any], **rest: Any) -> Any:
-        self.set_meta(key)
+        self.append(key, "x.begun", {})
         return super().add_messages(key, messages, **rest)
 
 
