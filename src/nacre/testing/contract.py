@@ -501,6 +501,15 @@ def a_version_sees_every_record_but_those_of_maintenance(open_store: Open) -> No
         for version in (Version(n, "0" * 32), Version(n), Version(0, found.generation)):
             with _raises(Conflict):
                 sessions.add_message("k", "user", "b", expect=version)
+        changes: list[Callable[[], object]] = [
+            lambda: sessions.append("k", "x.note", {}),
+            lambda: sessions.set_meta("k", title="T"),
+        ]
+        for change in changes:
+            seen = sessions.snapshot("k").version
+            change()
+            with _raises(Conflict):
+                sessions.add_message("k", "user", "b", expect=seen)
         last = sessions.snapshot("k").version
         sessions.archive("k")
         with _raises(Conflict):
@@ -1484,7 +1493,9 @@ def a_deletion_ends_the_records_that_are_being_read(open_store: Open) -> None:
         next(found)
         sessions.delete("k")
         sessions.add_message("k", "user", "b")
-        _holds(len(list(found)) < 100)
+        rest = list(found)
+        _holds(len(rest) < 100)
+        _holds(all(entry.kind != "msg" or entry.data["content"] == "a" for entry in rest))
 
 
 def a_large_payload_that_was_erased_ends_the_records(open_store: Open) -> None:
@@ -1523,8 +1534,12 @@ def a_session_can_be_used_without_naming_its_key_again(open_store: Open) -> None
         _same([message.content for message in session.messages(last=2)], ["c", "d"])
         _same((len(session), session.summary, session.meta, session.exists()), (3, "S", {"title": "T"}, True))
         _same(("k" in sessions, repr(session), session.key), (True, "Session('k')", "k"))
+        with _raises(InvalidMessage):
+            session.extend([_user("e"), {"content": "no role"}])
+        _same(_ever(sessions), ["a", "b", "c", "d"])
         sessions.clear("k")
-        _holds(bool(session) and len(session) == 0)
+        sessions.archive("k")
+        _holds(bool(session) and len(session) == 0 and session.exists() and "k" in sessions)
 
 
 def what_cannot_be_a_key_has_no_session_to_use(open_store: Open) -> None:

@@ -2,12 +2,16 @@
 
 from tests.testing.planted import (
     arguments,
+    conditions,
     generations,
+    handles,
     histories,
+    leases,
     lists,
     messages,
     names,
     places,
+    records,
     searches,
     writing,
 )
@@ -18,12 +22,16 @@ __all__ = [
     "AnyCheck",
     "Bug",
     "arguments",
+    "conditions",
     "generations",
+    "handles",
     "histories",
+    "leases",
     "lists",
     "messages",
     "names",
     "places",
+    "records",
     "searches",
     "writing",
 ]
