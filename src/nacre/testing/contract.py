@@ -35,7 +35,7 @@ from nacre.errors import (
     SessionNotFound,
     StoreError,
 )
-from nacre.messages import Message, Page, Settlement, Snapshot, ToolCall, Version
+from nacre.messages import Message, Page, Redaction, Settlement, Snapshot, ToolCall, Version
 from nacre.records import AppendRecord, Losses, Pop, Rewind, SetMeta, Summarise, Truncate, View
 from nacre.sessions import Forgiving, Sessions, SessionStore
 
@@ -1571,6 +1571,215 @@ def save_changes_nothing_that_can_be_seen(open_store: Open) -> None:
         _same((sessions.get_summary("k"), sessions.get_meta("k")), ("up to 5", {"title": "T"}))
 
 
+# Erasing one message
+
+
+_WORDS = "the code is 4711, and nobody may know it"
+
+
+def _said(sessions: Sessions, key: str = "k") -> str:
+    """Everything that can be read of a session, as one text."""
+    entries = list(sessions.records(key))
+    followed = sessions.follow(key)
+    seen = [next(followed) for entry in entries if entry.generation == entries[-1].generation]
+    followed.close()
+    last = list(sessions.records(key, last=len(entries)))
+    return repr((sessions.snapshot(key), sessions.get_history(key), sessions.transcript(key), entries, last, seen))
+
+
+def an_erased_message_leaves_a_marked_hole(open_store: Open) -> None:
+    """Its number, role, time and place stay; by no way to read it does its content come back."""
+    with open_store() as sessions:
+        first, n, last = _add(sessions, ["before", _WORDS, "after"])
+        before = sessions.snapshot("k")
+        times = [stored.ts for stored in sessions.transcript("k")]
+        found = sessions.redact("k", n)
+        _same((found.key, found.generation, found.n, found.erased), ("k", before.generation, n, (n,)))
+        _same((found.summaries, found.forks, found.payloads, found.kept), ((), (), 0, 0))
+        _holds(_WORDS not in _said(sessions))
+        hole = sessions.get_history("k")[1]
+        _same((hole.role, hole.content, hole.extra), ("user", "", {"redacted": True}))
+        _same((_live(sessions), sessions.snapshot("k").numbers), (["before", "", "after"], [first, n, last]))
+        _same([stored.ts for stored in sessions.transcript("k")], times)
+        _same([entry.data.get("redacted") for entry in sessions.records("k", "msg")], [None, True, None])
+        _same(sessions.add_message("k", "user", "b", expect=before.expect), sessions.snapshot("k").n)
+        _same((_live(sessions)[-1:], sessions.verify().ok), (["b"], True))
+
+
+def an_erased_message_cannot_be_brought_back(open_store: Open) -> None:
+    """Not by going back to it, nor by what was done before; erasing it again is harmless."""
+    with open_store() as sessions:
+        first, n, last = _add(sessions, ["before", _WORDS, "after"])
+        sessions.truncate_history("k", 1)
+        sessions.save("k")
+        sessions.redact("k", n)
+        sessions.rewind("k", last)
+        _same(_live(sessions), ["before", "", "after"])
+        sessions.rewind("k", n)
+        _same(_texts([sessions.pop("k") or _user("none")]), [""])
+        _same((sessions.snapshot("k").numbers, sessions.redact("k", n).n), ([first], n))
+        _same((_ever(sessions), sessions.verify().ok), (["before", "", "after"], True))
+
+
+def what_links_an_erased_message_stays(open_store: Open) -> None:
+    """A call keeps its id and its name, and a result whose it is: what the model is shown is still valid."""
+    call = ToolCall(id="c1", name="shell", arguments={"command": _WORDS})
+    asked = Message(role="assistant", content=_WORDS, reasoning=_WORDS, tool_calls=(call,), extra={"x": _WORDS})
+    with open_store() as sessions:
+        first = sessions.add_full_message("k", asked)
+        second = sessions.add_full_message("k", Message(role="tool", content=_WORDS, tool_call_id="c1"))
+        sessions.redact("k", first)
+        sessions.redact("k", second)
+        hole, result = sessions.get_history("k")
+        _same((hole.role, hole.reasoning, hole.extra), ("assistant", None, {"redacted": True}))
+        _same([(each.id, each.name) for each in hole.tool_calls], [("c1", "shell")])
+        _same((result.role, result.tool_call_id, result.content), ("tool", "c1", ""))
+        _holds(_WORDS not in _said(sessions))
+
+
+def one_message_of_a_group_can_be_erased(open_store: Open) -> None:
+    """The others stay, and stay one step."""
+    with open_store() as sessions:
+        before = sessions.add_message("k", "user", "before")
+        last = sessions.add_messages("k", [_user("a"), _user(_WORDS), _user("c")])
+        _same(sessions.redact("k", last - 1).erased, (last - 1,))
+        _same(_live(sessions), ["before", "a", "", "c"])
+        sessions.rewind("k", before)
+        with _raises(Conflict):
+            sessions.update("k", [Rewind(last - 1)])
+        sessions.rewind("k", last)
+        _same((_live(sessions), sessions.verify().ok), (["before", "a", "", "c"], True))
+
+
+def an_erased_payload_is_gone_unless_another_message_has_it(open_store: Open) -> None:
+    """However large it is; the answer says which it was."""
+    large = _WORDS * 3_000
+    with open_store() as sessions:
+        first, second = _add(sessions, [large, large])
+        found = sessions.redact("k", first)
+        _same((found.payloads, found.kept), (0, 1))
+        _holds(_live(sessions) == ["", large])
+        found = sessions.redact("k", second)
+        _same((found.payloads, found.kept), (1, 0))
+        _same((_live(sessions), _WORDS in _said(sessions)), (["", ""], False))
+
+
+def who_may_still_have_the_words_is_named(open_store: Open) -> None:
+    """Summaries that cover the message, and forks that share it; they are not changed, and can be erased, too."""
+    with open_store() as sessions:
+        n, other = _add(sessions, [_WORDS, "b"])
+        sessions.set_summary("k", f"They said: {_WORDS}", upto=n)
+        covers = sessions.snapshot("k").n
+        sessions.fork("k", "fork")
+        found = sessions.redact("k", n)
+        _same((found.summaries, found.forks), ((covers,), ("fork",)))
+        _same(sessions.redact("k", other).summaries, ())
+        _same((_ever(sessions, "fork"), _WORDS in sessions.get_summary("k")), ([_WORDS, "b"], True))
+        sessions.redact("k", covers)
+        _same((sessions.get_summary("k"), _WORDS in _said(sessions)), ("", False))
+        sessions.redact("fork", n)
+        _same((_ever(sessions, "fork"), _ever(sessions)), (["", "b"], ["", ""]))
+
+
+def copies_of_an_erased_message_go_with_it(open_store: Open) -> None:
+    """A title that it gave, and a file that was kept for an undo; notes can be erased by their number."""
+    with open_store() as sessions:
+        n = sessions.add_message("k", "user", _WORDS)
+        sessions.set_meta("k", title=_WORDS[:20] + "…", cwd="/here")
+        copy = sessions.append("k", "x.file", {"path": "a", "before": f"first\n{_WORDS}\n"})
+        note = sessions.append("k", "x.note", {"of": "another"})
+        _same(sessions.redact("k", n).erased, (n, copy - 1, copy))
+        _same((sessions.get_meta("k"), _WORDS[:20] in _said(sessions)), ({"cwd": "/here"}, False))
+        _same([entry.data for entry in sessions.records("k", "x.note")], [{"of": "another"}])
+        sessions.redact("k", note)
+        _same([entry.data for entry in sessions.records("k", "x.note")], [{"redacted": True}])
+
+
+def a_retry_of_an_erased_write_is_known(open_store: Open) -> None:
+    """It is not stored again; the content of other ids is compared as before."""
+    with open_store() as sessions:
+        n = sessions.add_message("k", "user", _WORDS, id="once")
+        other = sessions.add_message("k", "user", "b", id="other")
+        sessions.redact("k", n)
+        before = sessions.snapshot("k")
+        _same(sessions.add_message("k", "user", _WORDS, id="once"), n)
+        _same(sessions.add_message("k", "user", "b", id="other"), other)
+        with _raises(Conflict):
+            sessions.add_message("k", "user", "c", id="other")
+        _same(sessions.snapshot("k"), before)
+
+
+def what_cannot_be_erased_is_refused(open_store: Open) -> None:
+    """What is not there, what is no content, and wrong arguments; nothing is changed."""
+    wrong: list[Any] = [0, -1, 2.0, True, None, "2"]
+    with open_store() as sessions:
+        n = sessions.add_message("k", "user", "a")
+        sessions.set_meta("k", title="T")
+        sessions.truncate_history("k", 0)
+        before = sessions.snapshot("k")
+        for number in (1, n + 1, n + 2, 99):
+            with _raises(Conflict):
+                sessions.redact("k", number)
+        for given in wrong:
+            with _raises(InvalidArgument):
+                sessions.redact("k", given)
+        for uid in ("0" * 31, "g" * 32, "../" * 4, 7, None):
+            with _raises(InvalidArgument):
+                sessions.redact("k", n, generation=uid)  # type: ignore[arg-type]
+        for key, uid in (("unknown", ""), ("k", "0" * 32)):
+            with _raises(SessionNotFound):
+                sessions.redact(key, n, generation=uid)
+        own = sessions.with_internal_keys().add_message("nacre:x", "user", "a")
+        for key in ("nacre:x", "", "a\0b"):
+            with _raises(InvalidKey):
+                sessions.redact(key, own)
+        _same((sessions.snapshot("k"), _live(sessions, "nacre:x")), (before, ["a"]))
+
+
+def a_message_of_any_generation_can_be_erased(open_store: Open) -> None:
+    """Of the newest one unless another is named; an archived one stays archived."""
+    with open_store() as sessions:
+        for text in "ab":
+            _add(sessions, text)
+            sessions.archive("k")
+        n = sessions.add_message("k", "user", "c")
+        first, second, newest = [stored.generation for stored in sessions.transcript("k")]
+        _same((sessions.redact("k", n, generation=first).generation, _ever(sessions)), (first, ["", "b", "c"]))
+        _same((sessions.redact("k", n).generation, _ever(sessions)), (newest, ["", "b", ""]))
+        sessions.archive("k")
+        sessions.redact("k", n, generation=second)
+        _same((_ever(sessions), sessions.status("k"), sessions.verify().ok), (["", "", ""], "archived", True))
+        sessions.unarchive("k")
+        _same((_live(sessions), sessions.add_message("k", "user", "d") > n), ([""], True))
+
+
+def a_message_is_erased_by_another_name_of_its_session(open_store: Open) -> None:
+    """Of those a part of the store has, only in that part."""
+    with open_store() as sessions:
+        n = sessions.add_message("a:1", "user", "a")
+        sessions.add_alias("a:1", "other")
+        with _raises(StoreError):
+            sessions.within("b:").redact("a:1", n)
+        _same(_live(sessions, "a:1"), ["a"])
+        _same((sessions.redact("other", n).key, _live(sessions, "a:1")), ("a:1", [""]))
+
+
+def copies_elsewhere_are_erased_after_those_of_the_store(open_store: Open) -> None:
+    """Who has some is told once; its error is the caller's, and the message is erased all the same."""
+    told: list[tuple[int, list[object]]] = []
+
+    def fail(_: Redaction) -> None:
+        raise OSError("no room")
+
+    with open_store() as sessions:
+        first, second = _add(sessions, "ab")
+        sessions.redact("k", first, erase_copies=lambda found: told.append((found.n, _live(sessions))))
+        _same(told, [(first, ["", "b"])])
+        with _raises(OSError):
+            sessions.redact("k", second, erase_copies=fail)
+        _same(_live(sessions), ["", ""])
+
+
 # Listing, archiving, deleting
 
 
@@ -2666,6 +2875,23 @@ def a_follower_sees_what_another_opening_writes(open_store: Open) -> None:
         entries.close()
 
 
+def what_was_erased_is_not_there_after_reopening(open_store: Open) -> None:
+    """Others who have the session open see the hole, too, and go on after it."""
+    with open_store() as one, open_store() as two:
+        n = one.add_message("k", "user", _WORDS, id="once")
+        last = one.add_message("k", "user", "b" * 70_000)
+        _same(len(_live(two)), 2)
+        one.redact("k", n)
+        one.redact("k", last)
+        _same(_live(two), ["", ""])
+        two.add_message("k", "user", "c")
+        _same(_live(one), ["", "", "c"])
+    with open_store() as sessions:
+        _same((_live(sessions), _WORDS in _said(sessions), sessions.verify().ok), (["", "", "c"], False, True))
+        _same(sessions.add_message("k", "user", _WORDS, id="once"), n)
+        _same(_ever(sessions), ["", "", "c"])
+
+
 REOPEN_CONTRACT: tuple[Check, ...] = _checks(after=STORE_CONTRACT)
 
 
@@ -2787,6 +3013,19 @@ def a_search_checks_its_arguments(open_store: Open) -> None:
             sessions.search(7)  # type: ignore[arg-type]
         for query in ("", "   ", '"', "role:", "-", "since:never", "\ud800", "*", "(a OR"):
             _same((query, sessions.search(query)), (query, []))
+
+
+def an_erased_message_is_not_found(open_store: Open) -> None:
+    """Not by a word of it either, in an active or an archived session; the others still are."""
+    with open_store() as sessions:
+        numbers = _add(sessions, ["a green pearl", "a red pearl"])
+        _same(_found(sessions, "pearl"), ["k@2", "k@3"])
+        sessions.redact("k", numbers[0])
+        _same((_found(sessions, "pearl"), _found(sessions, "green")), (["k@3"], []))
+        sessions.archive("k")
+        _same(_found(sessions, "red"), ["k@3"])
+        sessions.redact("k", numbers[1])
+        _same(_found(sessions, "pearl"), [])
 
 
 SEARCH_CONTRACT: tuple[Check, ...] = _checks(after=(*STORE_CONTRACT, *REOPEN_CONTRACT))

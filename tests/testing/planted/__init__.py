@@ -12,6 +12,7 @@ from tests.testing.planted import (
     names,
     places,
     records,
+    redactions,
     searches,
     writing,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "names",
     "places",
     "records",
+    "redactions",
     "searches",
     "writing",
 ]
