@@ -25,6 +25,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 
 GROUPS = {
     "Opening": "open Sessions location close within with_internal_keys SessionStore Forgiving",
+    "One session": "Session",
     "Writing": """
         add_message add_full_message add_messages submit append update set_summary set_history truncate_history
         set_meta set_labels
@@ -32,15 +33,20 @@ GROUPS = {
     "Reading": """
         get_history get_summary get_meta snapshot transcript records follow watch exists status read read_generations
     """,
-    "Branches": "rewind pop clear fork hold",
+    "Branches": "rewind pop clear fork",
+    "Turns": "hold Lease",
     "Listing and searching": """
         list page search make_vectors resolve add_alias aliases forget_aliases free_key
     """,
-    "Upkeep": """
-        save archive unarchive delete move_to_trash list_trash restore_from_trash erase_from_trash verify repair
-        quarantine restore discard generation disk_usage log_size key_of_file has_other_logs remove_leftovers journal
-        load
+    "Archiving and erasing": """
+        archive unarchive move_to_trash list_trash restore_from_trash erase_from_trash delete redact Redaction
+        finish_redactions
     """,
+    "Upkeep": """
+        save verify repair quarantine restore discard generation disk_usage log_size key_of_file has_other_logs
+        remove_leftovers journal load
+    """,
+    "Asyncio": " ".join(["open_async", *sorted((name for name in nacre.__all__ if name[:5] == "Async"), reverse=True)]),
 }
 """The headings of the page, and what is below each."""
 
@@ -101,7 +107,7 @@ def describe(name: str) -> str:
     parts.append(prose)
     if example:
         parts.append(f"```pycon\n{example}\n```")
-    if inspect.isclass(value) and value not in (nacre.Sessions, nacre.Forgiving):
+    if inspect.isclass(value) and value not in (nacre.Sessions, nacre.AsyncSessions, nacre.Forgiving):
         lines = [f"- `{call_of_member(each, member)}`: {split_doc(member)[0]}" for each, member in members(value)]
         parts += ["\n".join(lines)] * bool(lines)
     return "\n\n".join(parts) + "\n"

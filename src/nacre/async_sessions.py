@@ -56,6 +56,13 @@ def open_async(target: str | os.PathLike[str] | None = None, *, durability: Dura
 
     The arguments are those of `nacre.open`. The place is opened when the context is entered; when it is left,
     whatever was submitted is durable.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with nacre.open_async(":memory:") as sessions:
+    ...         return await sessions.add_message("telegram:42", "user", "What is nacre?")
+    >>> asyncio.run(main())
+    2
     """
     return AsyncSessions(partial(open_sessions, target, durability=durability))
 
@@ -371,9 +378,22 @@ class AsyncHold:
 class AsyncSessions:
     """Durable sessions for asyncio: the methods of `Sessions`, awaited. No call blocks the event loop.
 
+    `list`, `records` and `follow` are for `async for`. `submit`, `within` and `with_internal_keys` are not awaited.
+
     A write that is cancelled while it is awaited is stored or not. To know which, retry it under the same `id`, or use
     `submit`: its future still has the outcome. A read that is cancelled stops waiting.
     It may be used from several event loops, also at once.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with nacre.open_async(":memory:") as sessions:
+    ...         keys = ["cli:1", "cli:2", "cli:3"]
+    ...         await asyncio.gather(*(sessions.add_message(key, "user", "hello") for key in keys))
+    ...         print([info.key async for info in sessions.list(order="key")])
+    ...         print([entry.kind async for entry in sessions.records("cli:1")])
+    >>> asyncio.run(main())
+    ['cli:1', 'cli:2', 'cli:3']
+    ['open', 'msg']
     """
 
     def __init__(self, open: Callable[[], Sessions]) -> None:

@@ -125,7 +125,18 @@ class Conflict(StoreError):
 
 
 class LeaseLost(Conflict):
-    """The turn of the session was taken over by another holder; nothing was stored, and nothing more will be."""
+    """Another holder has taken the turn of the session over; nothing was stored. Stop, and write no more of the turn.
+
+    >>> slow, other = sessions.hold("cli:1"), sessions.hold("cli:1")
+    >>> slow.take()
+    >>> other.take_over()
+    >>> try:
+    ...     sessions.append("cli:1", "x.rating", {"stars": 5}, lease=slow)
+    ... except nacre.LeaseLost as error:
+    ...     print(error)
+    the turn of session 'cli:1' was taken over; nothing was stored
+    >>> other.close()
+    """
 
 
 class FormatTooNew(StoreError):

@@ -316,9 +316,18 @@ class Page(Struct, frozen=True, kw_only=True):
 
 
 class Version(Struct, frozen=True):
-    """A session after record `n` of a generation; a key without a session has record 0 and no generation.
+    """Where a session was when it was read: after record `n` of a generation.
 
-    A write that expects it is refused if anything at all was stored since, notes and meta too.
+    A write that gets it as `expect` raises Conflict if anything at all was stored since, notes and meta too. The
+    version of a key without a session is `Version()`: a write that expects it begins the session, or is refused.
+
+    >>> seen = sessions.snapshot("cli:1").version
+    >>> sessions.set_meta("cli:1", title="Shells")
+    >>> try:
+    ...     sessions.archive("cli:1", expect=seen)
+    ... except nacre.Conflict:
+    ...     print("changed since it was looked at")
+    changed since it was looked at
     """
 
     n: int = 0
@@ -328,9 +337,9 @@ class Version(Struct, frozen=True):
 class Snapshot(Struct, frozen=True, kw_only=True):
     """A session at one moment: its last live messages, and what is known without reading the others.
 
-    `n` is the number of its last record, `live` the count of live messages, `expect` the number of
-    the last history-changing record; `numbers` are those of `messages`. Every write takes `expect`, or `version`,
-    to be refused if the history, or anything, has changed since.
+    `n` is the number of its last record, `live` the count of live messages, `numbers` those of `messages`. `expect` is
+    the number of the record that last changed the history. Every write takes it as `expect`, or `version`, and is
+    refused if the history, or anything, has changed since.
 
     >>> now = sessions.snapshot("cli:1")
     >>> now.n, now.live, now.expect, now.numbers
@@ -348,6 +357,12 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     @property
     def version(self) -> Version:
+        """What a write takes as `expect` to be refused if anything was stored since.
+
+        >>> now = sessions.snapshot("cli:1")
+        >>> sessions.append("cli:1", "x.rating", {"stars": 5}, expect=now.version)
+        4
+        """
         return Version(self.n, self.generation)
 
 
@@ -459,10 +474,19 @@ class Redaction(Struct, frozen=True, kw_only=True):
     """What `redact` did: where the content of a record was, and who may still have its words.
 
     `erased` are the numbers of the records whose content is gone: the one that was named, and those that repeated it,
-    which are copies of files for an undo, and titles. `payloads` counts its large payloads that were removed, `kept`
+    which are titles, and copies of files for an undo. `payloads` counts its large payloads that were removed, `kept`
     those that stay because another message of the session has them. `quarantined` counts lines of the quarantine that
-    lost bytes. `summaries` are the numbers of summaries that cover it, `forks` the keys of sessions that share it,
-    `originals` the files of an earlier agent that the session came from: nothing was erased in these.
+    lost bytes.
+
+    Nothing was erased in what the last three name: `summaries` are the numbers of summaries that cover it, `forks` the
+    keys of sessions that share it, `originals` the files of an earlier agent that the session came from.
+
+    >>> sessions.fork("cli:1", "cli:2")
+    >>> redaction = sessions.redact("cli:1", 2)
+    >>> redaction.erased, redaction.forks
+    ((2,), ('cli:2',))
+    >>> sessions.redact("cli:2", 2).forks
+    ()
     """
 
     key: str

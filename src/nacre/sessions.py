@@ -192,10 +192,12 @@ class Sessions:
     stored and DurabilityUnknown when that cannot be known; reads of an unknown key give empty values.
     An argument of the wrong type or value raises InvalidArgument before anything is read or written.
 
-    Every write takes `expect`: raises Conflict, and stores nothing, if the history has changed since that record
-    (`Snapshot.expect`), or anything at all since that Version (`Snapshot.version`). Most take `id`: a retry under the
-    same id stores nothing and returns what the first try returned; raises Conflict if the id was used for other
-    content. A call that changes nothing stores nothing, its id neither.
+    Every write can be told what the caller has seen. With `expect` it raises Conflict, and stores nothing, if the
+    session has changed since: `Snapshot.expect` is about the history, `Snapshot.version` about everything stored.
+
+    Most writes take an `id`, any text that names this one write. A retry under the same id stores nothing and returns
+    what the first try returned; Conflict is raised if the id was used for other content. A call that changes nothing
+    stores nothing, and its id can be used again.
 
     >>> sessions = nacre.open(":memory:")
     >>> sessions.add_message("cli:1", "user", "What is nacre?")
@@ -510,9 +512,10 @@ class Sessions:
         return self._run(key, _transaction(checked, expect=expect, id=id, creates=False, fence=fence))
 
     def hold(self, key: str) -> Lease:
-        """The lease of a session's turn, to be taken; it does not block writes. All names of a session share it.
+        """The lease of a session's turn, not taken yet, so that only one process at a time answers in the session.
 
-        A write with `lease` is refused with LeaseLost once another holder has taken the turn over.
+        It blocks no write. A write with `lease` is refused with LeaseLost once another holder has taken the turn over.
+        All names of a session share one turn.
 
         >>> turn = sessions.hold("cli:1")
         >>> turn.take()
@@ -910,15 +913,23 @@ class Sessions:
         generation: str = "",
         erase_copies: Callable[[Redaction], None] | None = None,
     ) -> Redaction:
-        """Erase the content of one message for good, wherever the store has it; a marked hole stays.
+        """Erase the content of message `n` for good, from every file of the store and its index; a marked hole stays.
 
-        Its number, role and place in the history stay, and so do the ids and names of tool calls; it is read with an
-        empty content and `extra["redacted"]`. Summaries, usage and notes can be erased, too. The answer names
-        the summaries and forks that may still have its words: these are not changed. Of several generations it is the
-        newest unless another is named, which may be in the trash. What `erase_copies` erases elsewhere belongs to it:
-        killed at any point, the next opening of the store finishes its part, and `finish_redactions` that one.
+        The hole keeps its number, role and place in the history, and the ids and names of tool calls. It is read with
+        an empty content and `extra["redacted"]`. Summaries, usage and notes can be erased by their numbers, too.
+
+        Summaries and forks that may still have the words are not changed; the answer names them. The message is
+        looked for in the newest generation, unless `generation` names another one, which may be in the trash.
+
+        `erase_copies` is called after that, to erase copies that the store does not know of. If the process is killed
+        in between, the next `nacre.open` finishes what is the store's, and `finish_redactions` the copies.
 
         Raises SessionNotFound if there is no such session, Conflict if it has no such message.
+
+        >>> sessions.redact("cli:1", 2).erased
+        (2,)
+        >>> [(message.role, message.content, message.extra) for message in sessions.get_history("cli:1")]
+        [('user', '', {'redacted': True}), ('assistant', 'Mother-of-pearl.', {})]
         """
         key, n, uid = self.resolve(check_key(key)), check_int(n, "n", least=1), check_text(generation, "generation")
         if uid and not _UID.match(uid):
@@ -935,7 +946,14 @@ class Sessions:
         return found
 
     def finish_redactions(self, erase_copies: Callable[[Redaction], None] | None = None) -> None:
-        """Finish redactions that were cut short; what others than the store have only if it can be erased here."""
+        """Finish redactions that were cut short, with the same `erase_copies` that `redact` was called with.
+
+        `nacre.open` has finished what is the store's. Call this at the start of a program that has copies of its own.
+
+        >>> def erase_copies(redaction: nacre.Redaction) -> None:
+        ...     print("erase what was made of", redaction.key, redaction.n)
+        >>> sessions.finish_redactions(erase_copies)  # none was cut short
+        """
         files = self._files()
         for found, has_copies, is_stored in files.resume_redactions() if files is not None else ():
             if not is_stored:
@@ -1529,10 +1547,19 @@ class Sessions:
 
 
 class Session:
-    """One session, by its key: `sessions[key]`. Whatever it is asked is asked of `Sessions`; it remembers nothing.
+    """One session: `sessions[key]`. It only saves naming the key again, reads nothing ahead and remembers nothing.
 
-    Its length is the number of its live messages, and iterating over it gives these. It is true even if there are none
-    and if the session does not exist yet, which `exists` tells: a handle is not a list.
+    `len(session)` counts the live messages, and iterating over it gives them. Getting a handle begins no session, and
+    `key in sessions` or `exists` tells whether there is one; the handle itself is always true.
+
+    >>> session = sessions["cli:1"]
+    >>> session.append("user", "And a pearl?")
+    4
+    >>> len(session), [message.role for message in session]
+    (3, ['user', 'assistant', 'user'])
+    >>> session.set_meta(title="Shells")
+    >>> session.meta
+    {'title': 'Shells'}
     """
 
     __slots__ = ("_sessions", "key")
@@ -1554,7 +1581,11 @@ class Session:
         return iter(self._sessions.get_history(self.key))
 
     def exists(self) -> bool:
-        """Tell whether it was begun, and is active or archived."""
+        """Tell whether there is such a session, active or archived.
+
+        >>> sessions["cli:1"].exists(), sessions["cli:2"].exists()
+        (True, False)
+        """
         return self._sessions.exists(self.key)
 
     @overload
@@ -1564,31 +1595,60 @@ class Session:
     def append(self, message: str, content: str) -> int: ...
 
     def append(self, message: Any, content: str | None = None) -> int:
-        """Append a message, or a role and a text; returns its record number."""
+        """Append a message, or a role and a text; returns its record number.
+
+        >>> sessions["cli:1"].append("user", "And a pearl?")
+        4
+        >>> sessions["cli:1"].append({"role": "assistant", "content": "Nacre in layers."})
+        5
+        """
         if content is None:
             return self._sessions.add_full_message(self.key, message)
         return self._sessions.add_message(self.key, message, content)
 
     def extend(self, messages: Iterable[AnyMessage]) -> int:
-        """Append several messages, all or none; returns the last number stored."""
+        """Append several messages, all or none; returns the last number stored.
+
+        >>> sessions["cli:2"].extend(sessions["cli:1"])
+        3
+        """
         return self._sessions.add_messages(self.key, messages)
 
     def messages(self, last: int | None = None) -> list[Message]:
-        """The live messages, oldest first; all, or only the last few."""
+        """The live messages, oldest first; all, or only the last few.
+
+        >>> [message.content for message in sessions["cli:1"].messages(last=1)]
+        ['Mother-of-pearl.']
+        """
         return self._sessions.get_history(self.key, last=last)
 
     @property
     def summary(self) -> str:
-        """The summary in force, "" if none."""
+        """The summary in force, "" if none.
+
+        >>> sessions["cli:1"].summary
+        ''
+        """
         return self._sessions.get_summary(self.key)
 
     def set_summary(self, summary: str, *, upto: int | None = None) -> None:
-        """Replace the summary, and drop the messages up to `upto` that it covers."""
+        """Replace the summary, and drop the messages up to number `upto`, which it covers.
+
+        >>> session = sessions["cli:1"]
+        >>> session.set_summary("They talked about nacre.", upto=3)
+        >>> session.summary, len(session)
+        ('They talked about nacre.', 0)
+        """
         self._sessions.set_summary(self.key, summary, upto=upto)
 
     @property
     def meta(self) -> dict[str, Any]:
-        """Its meta: title, labels, your own fields."""
+        """Its title, its labels, and fields of your own.
+
+        >>> sessions["cli:1"].set_meta(title="Shells")
+        >>> sessions["cli:1"].meta
+        {'title': 'Shells'}
+        """
         return self._sessions.get_meta(self.key)
 
     def set_meta(self, **fields: Any) -> None:

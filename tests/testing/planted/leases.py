@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
-from nacre import Lease, LeaseLost, SessionBusy, Sessions, Version, View
+from nacre import LeaseLost, SessionBusy, Sessions, Version, View
 from nacre.records import Operation, Record, Records, RecordStamp, Rewind, State, TakeOver, Transaction
 from nacre.storage.memory_store import MemoryStore
 from nacre.testing import contract
@@ -184,11 +184,13 @@ class ALeaseIsLookedAtBeforeTheId(MemoryStore):
 
 @planted(contract.a_lease_that_does_not_fit_is_refused)
 class ALeaseThatIsNotTakenIsNone(Sessions):
-    def _fence(self, key: str, lease: Lease | None) -> int | None:
-        return super()._fence(key, lease) if getattr(lease, "number", None) is not None else None
+    def add_messages(self, key: str, messages: Iterable[Any], *, lease: Any = None, **rest: Any) -> Any:
+        is_taken = getattr(lease, "number", None) is not None
+        return super().add_messages(key, messages, lease=lease if is_taken else None, **rest)
 
 
 @planted(contract.a_lease_that_does_not_fit_is_refused)
-class ALeaseOfAnySessionIsTaken(Sessions):
-    def _fence(self, key: str, lease: Lease | None) -> int | None:
-        return super()._fence(getattr(lease, "key", key), lease)
+class ALeaseOfAnotherSessionIsNone(Sessions):
+    def add_messages(self, key: str, messages: Iterable[Any], *, lease: Any = None, **rest: Any) -> Any:
+        is_own = getattr(lease, "key", key) == key
+        return super().add_messages(key, messages, lease=lease if is_own else None, **rest)
