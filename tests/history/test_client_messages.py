@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import nacre
 from nacre.errors import InvalidMessage
 from nacre.messages import Message, ToolCall
-from nacre.testing import provider_rules
+from tests import provider_rules
 from tests.histories import messages
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=200)

@@ -1818,7 +1818,7 @@ def list_has_the_whole_meta(open_store: Open) -> None:
         _add(sessions, "a", "bare")
         _add(sessions, "a", "old")
         for key in ("active", "old"):
-            sessions.set_meta(key, **fields, gone=1)
+            sessions.set_meta(key, {**fields, "gone": 1})
             sessions.set_meta(key, gone=None, later="x")
         sessions.archive("old")
         expected = fields | {"later": "x"}
