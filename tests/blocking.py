@@ -6,11 +6,15 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
+from itertools import chain, islice
 from threading import Thread
 from typing import Any, Self, cast
 
 import nacre
-from nacre.async_sessions import AsyncHold
+
+Face = nacre.AsyncSessions | nacre.AsyncSession | nacre.AsyncLease
+# Properties there, methods here: what cannot be awaited as one.
+_PROPERTIES = ("summary", "meta")
 
 
 def opened(open_async: Callable[[], nacre.AsyncSessions]) -> nacre.Sessions:
@@ -33,7 +37,7 @@ class Blocking:
 
     thread: Thread | None = None
 
-    def __init__(self, inner: nacre.AsyncSessions | AsyncHold, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, inner: Face, loop: asyncio.AbstractEventLoop) -> None:
         self._inner = inner
         self._loop = loop
 
@@ -50,12 +54,35 @@ class Blocking:
         value = getattr(self._inner, name)
         if not callable(value):
             return value
+        if isinstance(self._inner, nacre.AsyncSession) and name in _PROPERTIES:
+            return self._wait(value())
         gives = getattr(getattr(nacre.Sessions, name, None), "__annotations__", {}).get("return", "")
         return lambda *args, **kwargs: self._wait(value(*args, **kwargs), gives)
 
+    def __getitem__(self, key: str) -> Any:
+        return Blocking(cast("nacre.AsyncSessions", self._inner)[key], self._loop)
+
+    def __contains__(self, key: str) -> bool:
+        return bool(self.__getattr__("exists")(key))
+
+    def __bool__(self) -> bool:
+        return bool(self._inner)
+
+    def __len__(self) -> int:
+        return cast("int", self.__getattr__("length")())
+
+    def __iter__(self) -> Iterator[Any]:
+        # Of sessions there is none: `iter` refuses them as it refuses the plain ones.
+        return self._each(aiter(cast("nacre.AsyncSession", self._inner)))
+
+    def __repr__(self) -> str:
+        return repr(self._inner).removeprefix("Async")
+
     def close(self) -> None:
-        if self.thread is not None and self.thread.is_alive():
+        if isinstance(self._inner, nacre.AsyncLease):
             self._wait(self._inner.close())
+        if self.thread is not None and self.thread.is_alive():
+            self._wait(cast("nacre.AsyncSessions", self._inner).close())
             self.end(self.thread)
 
     def end(self, thread: Thread) -> None:
@@ -66,18 +93,22 @@ class Blocking:
     def _wait(self, found: Any, gives: str = "") -> Any:
         """What a call gives in the end, in the form that plain sessions give it."""
         if inspect.iscoroutine(found):
+            if self._loop.is_closed():
+                return asyncio.run(found)
             found = asyncio.run_coroutine_threadsafe(found, self._loop).result()
         if isinstance(found, Future) and isinstance(error := found.exception(), nacre.InvalidKey):
             # Whether a key may be used is found out in a thread, so the future says it.
             raise error
-        if isinstance(found, nacre.AsyncSessions | AsyncHold):
+        if isinstance(found, Face):
             return Blocking(found, self._loop)
         if not isinstance(found, AsyncIterator):
             return found
         if gives.startswith("Generator"):
             # It has no end.
             return self._each(found)
-        return iter(list(self._each(found))) if gives.startswith("Iterator") else list(self._each(found))
+        # It is refused for wrong arguments when the first item is asked for.
+        items = self._each(found)
+        return chain(list(islice(items, 1)), items)
 
     def _each(self, items: AsyncIterator[Any]) -> Iterator[Any]:
         async def take() -> Any:

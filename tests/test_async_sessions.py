@@ -8,19 +8,22 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from threading import Event, Thread, active_count, enumerate, get_ident
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import pytest
 
 import nacre
 from nacre.async_sessions import AsyncSessions
 from nacre.history.session_state import RULES
+from nacre.index import Index
 from nacre.storage.file_store import FileStore
+from nacre.storage.protocol import Lease
 from nacre.storage.system import System
+from tests.reference import split_doc
 
 T = TypeVar("T")
 WAIT = 30
@@ -49,7 +52,12 @@ class Gate(System):
 
 def on(root: Path, system: System) -> AsyncSessions:
     """Async sessions on a system of the test's own."""
-    return AsyncSessions(lambda: nacre.Sessions(FileStore(str(root), rules=RULES, system=system)))
+    return AsyncSessions(
+        lambda: nacre.Sessions(
+            FileStore(str(root), rules=RULES, system=system),
+            index=lambda: Index(str(root), cache=f"{root}-cache", system=system),
+        )
+    )
 
 
 def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -109,7 +117,55 @@ def test_a_method_takes_what_it_takes_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(public(nacre.Sessions) - {"close", "follow"}))
 def test_a_method_says_what_it_says_there(name: str) -> None:
-    assert getattr(AsyncSessions, name).__doc__ == getattr(nacre.Sessions, name).__doc__
+    ours, theirs = (split_doc(getattr(kind, name))[0] for kind in (AsyncSessions, nacre.Sessions))
+    assert ours == theirs
+
+
+# What the plain classes have and these cannot: nothing of it can be awaited.
+NOT_HERE = {
+    "__enter__": "async with",
+    "__exit__": "async with",
+    "__contains__": "exists",
+    "__len__": "length",
+    "__iter__": "async for",
+    "__bool__": "without a length it is always true",
+}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "more"),
+    [
+        (AsyncSessions, nacre.Sessions, {"__aenter__", "__aexit__", "__iter__"}),
+        (nacre.AsyncSession, nacre.Session, {"__aiter__", "length"}),
+        (nacre.AsyncLease, Lease, set[str]()),
+    ],
+)
+def test_nothing_of_the_plain_classes_is_missing(ours: type, theirs: type, more: set[str]) -> None:
+    general = {*dir(Protocol), *vars(type("Any", (), {"__slots__": ()})), "__dict__", "__weakref__", "__annotations__"}
+    found = [{name for name in dir(kind) if name[0] != "_" or name[:2] == "__"} - general for kind in (ours, theirs)]
+    assert found[0] - more == found[1] - NOT_HERE.keys() - {"__protocol_attrs__", "__non_callable_proto_members__"}
+
+
+def test_the_handle_of_a_session_takes_and_says_what_the_plain_one_does() -> None:
+    for name in public(nacre.Session) - {"key", "meta", "summary"}:
+        ours, theirs = getattr(nacre.AsyncSession, name), getattr(nacre.Session, name)
+        assert inspect.iscoroutinefunction(ours)
+        assert inspect.signature(ours).parameters == inspect.signature(theirs).parameters
+        assert inspect.getdoc(ours) == inspect.getdoc(theirs)
+    for name in ("meta", "summary"):
+        assert inspect.iscoroutinefunction(getattr(nacre.AsyncSession, name))
+        assert getattr(nacre.AsyncSession, name).__doc__ == getattr(nacre.Session, name).__doc__
+
+
+def test_a_lease_takes_and_says_what_the_plain_one_does() -> None:
+    for name in ("take", "take_over", "close"):
+        ours, theirs = getattr(nacre.AsyncLease, name), getattr(Lease, name)
+        assert inspect.iscoroutinefunction(ours)
+        assert inspect.signature(ours) == inspect.signature(theirs)
+        assert str(inspect.getdoc(ours)).startswith(str(inspect.getdoc(theirs)).rstrip("."))
+    assert [getattr(nacre.AsyncLease, name).__doc__ for name in ("key", "number")] == [
+        getattr(Lease, name).__doc__ for name in ("key", "number")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -171,12 +227,161 @@ def test_a_part_of_the_sessions_is_a_part_here_too() -> None:
     run(main)
 
 
-def test_a_turn_is_held_once() -> None:
+def test_a_session_is_used_without_naming_its_key_again() -> None:
     async def main() -> None:
         async with nacre.open_async(":memory:") as sessions:
-            hold = await sessions.hold("k")
-            await hold.take()
-            await hold.close()
+            session = sessions["k"]
+            number: int = await session.append("user", "a")
+            assert await session.append(user("b" * 40_000)) == number + 1
+            await session.set_summary("S", upto=number)
+            await session.set_meta(title="T")
+            summary: str = await session.summary()
+            meta: dict[str, Any] = await session.meta()
+            length: int = await session.length()
+            assert (summary, meta, length, repr(session)) == ("S", {"title": "T"}, 1, "AsyncSession('k')")
+            assert [len(str(message.content)) async for message in session] == [40_000]
+
+    run(main)
+
+
+def test_sessions_are_not_taken_for_a_list() -> None:
+    sessions: Any = nacre.open_async(":memory:")
+    with pytest.raises(TypeError):
+        iter(sessions)
+    with pytest.raises(TypeError):
+        assert "k" in sessions
+    with pytest.raises(nacre.InvalidKey):
+        sessions[""]
+
+
+# Turns
+
+
+def test_a_turn_that_was_taken_over_stores_nothing_more() -> None:
+    async def main() -> None:
+        async with nacre.open_async(":memory:") as sessions:
+            mine, other = await sessions.hold("k"), await sessions.hold("k")
+            await mine.take()
+            await sessions.append("k", "x.note", 1, lease=mine)
+            await other.take_over()
+            with pytest.raises(nacre.LeaseLost):
+                await sessions.submit("k", [user("a")], lease=mine)
+            await sessions.add_messages("k", [user("b")], lease=other)
+            await other.close()
+            assert (mine.key, mine.number, other.number) == ("k", 0, None)
+
+    run(main)
+
+
+def test_the_lease_of_another_session_is_refused_through_the_future() -> None:
+    async def main() -> None:
+        async with nacre.open_async(":memory:") as sessions:
+            lease = await sessions.hold("other")
+            with pytest.raises(nacre.InvalidArgument, match="taken"):
+                sessions.submit("k", [user("a")], lease=lease)
+            await lease.take()
+            with pytest.raises(nacre.InvalidArgument, match="of session 'k'"):
+                await sessions.submit("k", [user("a")], lease=lease)
+            assert not await sessions.exists("k")
+
+    run(main)
+
+
+def test_the_lease_of_a_session_is_that_of_its_other_names(root: Path) -> None:
+    async def main() -> None:
+        system = Gate()
+        async with on(root, system) as sessions:
+            await sessions.add_message("k", "user", "a")
+            await sessions.add_alias("k", "other")
+        async with on(root, system) as sessions:
+            lease = await sessions.hold("other")
+            await lease.take()
+            assert await sessions.add_messages("other", [user("b")], lease=lease) == 4
+        await lease.close()
+        assert get_ident() not in system.callers
+
+    run(main)
+
+
+class SlowTurns(Gate):
+    """A system on which somebody who wants a turn waits while the gate is closed."""
+
+    def claim(self, fd: int, at: int) -> int:
+        self.flushing.set()
+        assert self.free.wait(WAIT)
+        return super().claim(fd, at)
+
+
+@pytest.mark.parametrize("how", ["take", "take_over"])
+def test_a_turn_that_is_taken_after_its_task_was_cancelled_is_given_back(how: str, root: Path) -> None:
+    async def main() -> None:
+        system = SlowTurns()
+        async with on(root, system) as sessions:
+            await sessions.add_message("k", "user", "a")
+            lease, other = await sessions.hold("k"), await sessions.hold("k")
+            system.flushing.clear()
+            system.free.clear()
+            taking = asyncio.create_task(getattr(lease, how)())
+            await flushing(system)
+            taking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await taking
+            again = asyncio.create_task(lease.take())
+            system.free.set()
+            await again
+            await lease.close()
+            await other.take()
+            await other.close()
+
+    run(main)
+
+
+def test_a_turn_that_somebody_else_has_stays_theirs_when_a_take_is_cancelled(root: Path) -> None:
+    async def main() -> None:
+        async with on(root, SlowTurns()) as sessions:
+            lease = await sessions.hold("k")
+            await lease.take()
+            taking = asyncio.create_task(lease.take())
+            await asyncio.sleep(0)
+            taking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await taking
+            await sessions.add_messages("k", [user("a")], lease=lease)
+            await lease.close()
+
+    run(main)
+
+
+def test_a_turn_is_given_back_though_close_is_cancelled_or_comes_after_the_sessions_are_closed(root: Path) -> None:
+    async def main() -> None:
+        async with nacre.open_async(root) as sessions:
+            lease, other = await sessions.hold("k"), await sessions.hold("k")
+            await lease.take()
+            closing = asyncio.create_task(lease.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            await lease.take()
+        await lease.close()
+        with pytest.raises(nacre.StoreError, match="the store is closed"):
+            await other.take()
+        async with nacre.open_async(root) as sessions:
+            await (third := await sessions.hold("k")).take()
+            await third.close()
+
+    run(main)
+
+
+def test_what_was_erased_is_not_given_out_by_those_who_read_on(root: Path) -> None:
+    async def main() -> None:
+        async with nacre.open_async(root) as sessions:
+            for _ in range(2):
+                await sessions.append("k", "x.note", "long " * 20_000)
+            async with aclosing(cast("AsyncGenerator[nacre.Entry]", sessions.records("k", "x.note"))) as entries:
+                await anext(entries)
+                await sessions.delete("k")
+                assert [entry async for entry in entries] == []
 
     run(main)
 
@@ -188,10 +393,27 @@ async def _all(items: Any) -> list[object]:
     return [item async for item in items]
 
 
+async def _closed(sessions: AsyncSessions) -> None:
+    sessions.submit("k", [user("x")])
+    await sessions.close()
+
+
 async def _held(sessions: AsyncSessions) -> None:
-    hold = await sessions.hold("k")
-    await hold.take()
-    await hold.close()
+    lease = await sessions.hold("k")
+    await lease.take()
+    await sessions.append("k", "x.note", 1, lease=lease)
+    await lease.take_over()
+    await lease.close()
+
+
+async def _located(sessions: AsyncSessions) -> str:
+    return sessions.location
+
+
+async def _prepared(sessions: AsyncSessions) -> None:
+    # Without the extra `embeddings` it is refused.
+    with suppress(nacre.ConfigError):
+        await sessions.make_vectors()
 
 
 async def _trashed(sessions: AsyncSessions, act: Callable[[str], Awaitable[None]]) -> None:
@@ -217,11 +439,13 @@ METHODS: dict[str, Callable[[AsyncSessions], Awaitable[object]]] = {
     "append": lambda sessions: sessions.append("k", "x.note", 1),
     "archive": lambda sessions: sessions.archive("k"),
     "clear": lambda sessions: sessions.clear("k"),
+    "close": _closed,
     "delete": lambda sessions: sessions.delete("k"),
     "discard": lambda sessions: sessions.discard("k"),
     "disk_usage": lambda sessions: sessions.disk_usage(["k"]),
     "erase_from_trash": lambda sessions: _trashed(sessions, sessions.erase_from_trash),
     "exists": lambda sessions: sessions.exists("k"),
+    "finish_redactions": lambda sessions: sessions.finish_redactions(),
     "follow": lambda sessions: anext(sessions.follow("k")),
     "forget_aliases": lambda sessions: sessions.forget_aliases("k"),
     "fork": lambda sessions: sessions.fork("k", "new"),
@@ -237,7 +461,9 @@ METHODS: dict[str, Callable[[AsyncSessions], Awaitable[object]]] = {
     "list": lambda sessions: _all(sessions.list()),
     "list_trash": lambda sessions: sessions.list_trash(),
     "load": lambda sessions: sessions.load(),
+    "location": _located,
     "log_size": lambda sessions: sessions.log_size("k"),
+    "make_vectors": _prepared,
     "move_to_trash": lambda sessions: sessions.move_to_trash("k"),
     "page": lambda sessions: sessions.page(),
     "pop": lambda sessions: sessions.pop("k"),
@@ -245,6 +471,7 @@ METHODS: dict[str, Callable[[AsyncSessions], Awaitable[object]]] = {
     "read": lambda sessions: sessions.read("k", lambda view: view.n),
     "read_generations": lambda sessions: sessions.read_generations("k", lambda view: view.n),
     "records": lambda sessions: _all(sessions.records("k")),
+    "redact": lambda sessions: sessions.redact("k", 2),
     "remove_leftovers": lambda sessions: sessions.remove_leftovers(),
     "repair": lambda sessions: sessions.repair("k"),
     "resolve": lambda sessions: sessions.resolve("k"),
@@ -252,6 +479,7 @@ METHODS: dict[str, Callable[[AsyncSessions], Awaitable[object]]] = {
     "restore_from_trash": lambda sessions: _trashed(sessions, sessions.restore_from_trash),
     "rewind": lambda sessions: sessions.rewind("k", 0),
     "save": lambda sessions: sessions.save("k"),
+    "search": lambda sessions: sessions.search("a"),
     "set_history": lambda sessions: sessions.set_history("k", [user("x")]),
     "set_labels": lambda sessions: sessions.set_labels("k", title="x"),
     "set_meta": lambda sessions: sessions.set_meta("k", title="x"),
@@ -265,11 +493,28 @@ METHODS: dict[str, Callable[[AsyncSessions], Awaitable[object]]] = {
     "update": lambda sessions: sessions.update("k", [user("x")]),
     "verify": lambda sessions: sessions.verify(),
     "watch": _watched,
+    "with_internal_keys": lambda sessions: sessions.with_internal_keys().add_message("nacre:own", "user", "x"),
+    "within": lambda sessions: sessions.within("k").add_message("k", "user", "x"),
+    "[key].append": lambda sessions: sessions["k"].append("user", "x"),
+    "[key].exists": lambda sessions: sessions["k"].exists(),
+    "[key].extend": lambda sessions: sessions["k"].extend([user("x")]),
+    "[key].length": lambda sessions: sessions["k"].length(),
+    "[key].messages": lambda sessions: sessions["k"].messages(),
+    "[key].meta": lambda sessions: sessions["k"].meta(),
+    "[key].set_meta": lambda sessions: sessions["k"].set_meta(title="x"),
+    "[key].set_summary": lambda sessions: sessions["k"].set_summary("x"),
+    "[key].summary": lambda sessions: sessions["k"].summary(),
 }
-ELSEWHERE = {"close", "location", "make_vectors", "search", "with_internal_keys", "within"}
 
 
-@pytest.mark.parametrize("name", sorted(public(nacre.Sessions) - ELSEWHERE))
+def test_every_method_is_among_those_that_are_tried_in_a_loop() -> None:
+    assert METHODS.keys() == {
+        *public(AsyncSessions),
+        *(f"[key].{name}" for name in public(nacre.AsyncSession) - {"key"}),
+    }
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_no_call_to_the_system_is_made_in_the_thread_of_the_loop(name: str, root: Path) -> None:
     async def main() -> None:
         system = Gate()

@@ -15,7 +15,7 @@ from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
-    from nacre.async_sessions import AsyncSessions, open_async
+    from nacre.async_sessions import AsyncLease, AsyncSession, AsyncSessions, open_async
     from nacre.errors import (
         Busy,
         ChannelError,
@@ -75,16 +75,19 @@ if TYPE_CHECKING:
     from nacre.storage.file_store import Durability
     from nacre.storage.group_commit import Pending
     from nacre.storage.maintenance import Journal
-    from nacre.storage.protocol import Lease, Status
+    from nacre.storage.protocol import AnyLease, Lease, Status
     from nacre.storage.watch import Watch
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AnyEntry",
+    "AnyLease",
     "AnyMessage",
     "AnyOperation",
     "AppendRecord",
+    "AsyncLease",
+    "AsyncSession",
     "AsyncSessions",
     "Busy",
     "ChannelError",

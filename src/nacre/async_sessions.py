@@ -16,37 +16,38 @@ import builtins
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial, wraps
 from itertools import islice
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
 from weakref import WeakSet
 
 import msgspec
 
 from nacre.checks import check_int, check_key
 from nacre.errors import StoreError
-from nacre.messages import Entry
+from nacre.messages import Entry, Message
 from nacre.opening import open as open_sessions
 from nacre.records import Transaction
-from nacre.sessions import Sessions
+from nacre.sessions import AnyMessage, Session, Sessions
 from nacre.storage.group_commit import Pending, refuse
-from nacre.storage.protocol import Lease
+from nacre.storage.protocol import AnyLease, Lease
 from nacre.storage.watch import Watch
 
 if TYPE_CHECKING:
     from nacre.storage.file_store import Durability
 
+F = TypeVar("F")
 P = ParamSpec("P")
 T = TypeVar("T")
 # Few: they keep each other, and the loop, from running.
 _MAX_READING = 4
 _MAX_WAITING = 16
-_MAX_PART = 256
+_MAX_PART = 64
 _LONG = 32 * 1024
 _LOOK_AGAIN = 0.2
 
@@ -56,41 +57,32 @@ def open_async(target: str | os.PathLike[str] | None = None, *, durability: Dura
 
     The arguments are those of `nacre.open`. The place is opened when the context is entered; when it is left,
     whatever was submitted is durable.
-
-    >>> import asyncio
-    >>> async def main():
-    ...     async with nacre.open_async(":memory:") as sessions:
-    ...         return await sessions.add_message("telegram:42", "user", "What is nacre?")
-    >>> asyncio.run(main())
-    2
     """
     return AsyncSessions(partial(open_sessions, target, durability=durability))
 
 
 # ---- where a method runs
 
+Face: TypeAlias = "AsyncSessions | AsyncSession"
 
-def _read(
-    method: Callable[Concatenate[Sessions, P], T],
-) -> Callable[Concatenate[AsyncSessions, P], Coroutine[Any, Any, T]]:
+
+def _read(method: Callable[Concatenate[F, P], T]) -> Callable[Concatenate[Face, P], Coroutine[Any, Any, T]]:
     """A method that reads, called in a thread. If it is cancelled, the thread finishes by itself."""
 
     @wraps(method)
-    async def call(self: AsyncSessions, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._work.read(partial(method, self._sessions, *args, **kwargs))
+    async def call(self: Face, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._work.read(partial(method, self._on(self._sessions), *args, **kwargs))
 
     return call
 
 
-def _wait(
-    method: Callable[Concatenate[Sessions, P], T],
-) -> Callable[Concatenate[AsyncSessions, P], Coroutine[Any, Any, T]]:
-    """The same for one that may wait for the disk or for other writers; reads do not wait for it."""
+def _wait(method: Callable[Concatenate[F, P], T]) -> Callable[Concatenate[Face, P], Coroutine[Any, Any, T]]:
+    """The same for one that may wait for the disk or for other writers; those who read do not wait for it."""
 
     @wraps(method)
-    async def call(self: AsyncSessions, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: Face, /, *args: P.args, **kwargs: P.kwargs) -> T:
         # By its name: a part of the sessions has some methods of its own.
-        return await self._work.wait(partial(getattr(self._sessions, method.__name__), *args, **kwargs))
+        return await self._work.wait(partial(getattr(self._on(self._sessions), method.__name__), *args, **kwargs))
 
     return call
 
@@ -103,16 +95,24 @@ def _iterated(
     @wraps(method)
     async def iterate(self: AsyncSessions, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
         items = iter(await self._work.read(partial(method, self._sessions, *args, **kwargs)))
-        while part := await self._work.read(lambda: builtins.list(islice(items, _MAX_PART))):
+        while part := await self._work.read(partial(_some_of, items)):
             for item in part:
                 yield item
 
     return iterate
 
 
-def _queued(
-    method: Callable[Concatenate[Sessions, P], T],
-) -> Callable[Concatenate[AsyncSessions, P], Coroutine[Any, Any, T]]:
+def _some_of(items: Iterator[T]) -> list[T]:
+    """The next items: few, so that little is read ahead, and none after one that is long."""
+    found = []
+    for item in islice(items, _MAX_PART):
+        found.append(item)
+        if _is_long([item]):
+            break
+    return found
+
+
+def _queued(method: Callable[Concatenate[F, P], T]) -> Callable[Concatenate[Face, P], Coroutine[Any, Any, T]]:
     """A method that only makes a transaction and stores it: it is queued, and what comes of it is awaited.
 
     The transaction is made at once, so that what the caller changes afterwards is not stored; one that takes long is
@@ -121,12 +121,13 @@ def _queued(
     gives_number = method.__annotations__["return"] != "None"
 
     @wraps(method)
-    async def call(self: AsyncSessions, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: Face, /, *args: P.args, **kwargs: P.kwargs) -> T:
         write = _Write(self._work, self._sessions)
+        make = partial(method, self._on(write), *args, **kwargs)
         if _is_long([*args, *kwargs.values()]):
-            await self._work.read(partial(method, write, *args, **kwargs))
+            await self._work.read(make)
         else:
-            method(write, *args, **kwargs)
+            make()
         number = await write.pending
         return cast("T", number if gives_number else None)
 
@@ -169,16 +170,32 @@ class _Write(Sessions):
         self._sessions = sessions
         self.pending = Pending()
 
-    def _submit(self, key: str, transaction: Transaction, pending: Pending | None = None) -> Pending:  # noqa: ARG002
-        self._work.queue(self._sessions, key, transaction, self.pending)
+    def _submit(
+        self,
+        key: str,
+        transaction: Transaction,
+        lease: AnyLease | None = None,
+        pending: Pending | None = None,  # noqa: ARG002 - it has its own
+    ) -> Pending:
+        self._work.queue(_Request(self._sessions, key, transaction, lease, self.pending))
         return self.pending
 
-    def _run(self, key: str, transaction: Transaction) -> int:
+    def _run(self, key: str, transaction: Transaction, lease: AnyLease | None = None) -> int:
         # Nobody looks at it: the caller awaits the future.
-        return cast("int", self._submit(key, transaction))
+        return cast("int", self._submit(key, transaction, lease))
 
 
 # ---- the threads
+
+
+class _Request(NamedTuple):
+    """What the thread that queues is asked for."""
+
+    sessions: Sessions
+    key: str
+    transaction: Transaction
+    lease: AnyLease | None
+    pending: Pending
 
 
 class _Work:
@@ -195,54 +212,54 @@ class _Work:
         self._submitter = ThreadPoolExecutor(1, "nacre-submit")
         self._readers = ThreadPoolExecutor(_MAX_READING, "nacre-read")
         self._waiters = ThreadPoolExecutor(_MAX_WAITING, "nacre-wait")
-        self._requests: deque[tuple[Sessions, str, Transaction, Pending]] = deque()
+        self._requests: deque[_Request] = deque()
         self._is_called = False
         self._watchers: dict[asyncio.AbstractEventLoop, _Watcher] = {}
         self._closing: Future[None] | None = None
 
-    def queue(self, sessions: Sessions, key: str, transaction: Transaction, pending: Pending) -> None:
+    def queue(self, request: _Request) -> None:
         """Let the thread that queues submit a transaction, after all that were given to it before."""
         self.check_open()
-        self._requests.append((sessions, key, transaction, pending))
-        # If it was called and has not begun, it will take all that waits.
-        if not self._is_called:
-            self._is_called = True
-            try:
-                self._submitter.submit(self._submit_all)
-            except RuntimeError as error:
-                self._is_called = False
-                # Nobody is called for those either who came meanwhile, from another loop.
-                for *_, waiting in self._take_requests():
-                    refuse(waiting, StoreError(f"nothing was stored: {error}"))
+        self._requests.append(request)
+        # One that was called and has not begun will take all that waits.
+        if self._is_called:
+            return
+        self._is_called = True
+        try:
+            self._submitter.submit(self._submit_all)
+        except RuntimeError as error:
+            self._is_called = False
+            with suppress(ValueError):
+                self._requests.remove(request)
+                raise StoreError(f"nothing was stored: {error}") from error
 
     def _submit_all(self) -> None:
         self._is_called = False
-        for sessions, key, transaction, pending in self._take_requests():
+        while self._requests:
+            sessions, key, transaction, lease, pending = self._requests.popleft()
             try:
-                sessions._submit(key, transaction, pending)
+                sessions._submit(key, transaction, lease, pending)
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets it
                 refuse(pending, error)
 
-    def _take_requests(self) -> Iterator[tuple[Sessions, str, Transaction, Pending]]:
-        with suppress(IndexError):
-            while True:
-                yield self._requests.popleft()
-
     async def read(self, work: Callable[[], T]) -> T:
         """Read something in a thread."""
-        return await self._run(self._readers, work)
+        return await asyncio.wrap_future(self._begin(self._readers, work))
 
     async def wait(self, work: Callable[[], T]) -> T:
         """Do something that may wait for the disk."""
-        return await self._run(self._waiters, work)
+        return await asyncio.wrap_future(self.begin_to_wait(work))
 
-    async def _run(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    def begin_to_wait(self, work: Callable[[], T]) -> Future[T]:
+        """The same without waiting for it; what is given first is begun first."""
+        return self._begin(self._waiters, work)
+
+    def _begin(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
         self.check_open()
         try:
-            done = threads.submit(copy_context().run, _do, work)
+            return threads.submit(copy_context().run, work)
         except RuntimeError as error:
             raise StoreError(f"nothing was done: {error}") from error
-        return await asyncio.wrap_future(done)
 
     def check_open(self) -> None:
         if self.is_closed:
@@ -296,8 +313,7 @@ class _Work:
                 threads.shutdown()
             # 2. What was submitted is written and flushed.
             sessions.close()
-            # 3. Who followed has gone, unless the loop ended under them.
-            for watcher in builtins.list(self._watchers.values()):
+            for watcher in self._watchers.values():
                 if watcher.loop.is_closed():
                     watcher.watch.close()
         except BaseException as error:  # noqa: BLE001 - whatever it is, the caller gets it
@@ -310,14 +326,6 @@ class _Work:
         for watcher in self._watchers.values():
             watcher.watch.close()
         self.begin()
-
-
-def _do(work: Callable[[], T]) -> T:
-    try:
-        return work()
-    except StopIteration as error:
-        # A future cannot hold it: the caller would wait forever.
-        raise RuntimeError("a function that was given to a method raised StopIteration") from error
 
 
 class _Watcher:
@@ -352,58 +360,108 @@ class _Watcher:
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        elif not self.loop.is_closed():
+        else:
             self.loop.remove_reader(self.watch.fd)
 
 
 # ---- the interface
 
 
-class AsyncHold:
-    """A lock that one process at a time may have, as `Sessions.hold` gives it; its methods are awaited."""
+class AsyncLease:
+    """The turn of a session, as `Sessions.hold` gives it: `take`, `take_over` and `close` are awaited, in their order.
 
-    def __init__(self, work: _Work, hold: Lease) -> None:
+    If `take` or `take_over` is cancelled, the turn is given back; `close` is done even then.
+
+    >>> async def answer(sessions):
+    ...     turn = await sessions.hold("cli:1")
+    ...     await turn.take()
+    ...     try:
+    ...         return await sessions.append("cli:1", "x.rating", {"stars": 5}, lease=turn)
+    ...     finally:
+    ...         await turn.close()
+    >>> async def main():
+    ...     async with nacre.open_async(":memory:") as sessions:
+    ...         return await answer(sessions)
+    >>> import asyncio
+    >>> asyncio.run(main())
+    2
+    """
+
+    def __init__(self, work: _Work, lease: Lease) -> None:
         self._work = work
-        self._hold = hold
+        self._lease = lease
+        self._last: Future[None] | None = None
+
+    @property
+    def key(self) -> str:
+        """Whose turn it is."""
+        return self._lease.key
+
+    @property
+    def number(self) -> int | None:
+        """The fencing number: 0 as long as the turn was never taken over, then greater with each time.
+
+        None while the lease is not taken.
+        """
+        return self._lease.number
 
     async def take(self) -> None:
-        """Take it; raises SessionBusy, with who has it, if that is another process."""
-        await self._work.wait(self._hold.take)
+        """Take it; raises SessionBusy, with who has it, if that is another holder."""
+        await self._take(self._lease.take)
+
+    async def take_over(self) -> None:
+        """Take it although another may have it, from whom every append with its lease is refused from now on.
+
+        That is one durable record; it begins a session where there is none. Raises SessionBusy if yet another holder
+        was faster.
+        """
+        await self._take(self._lease.take_over)
 
     async def close(self) -> None:
-        """Let others take it."""
-        await self._work.wait(self._hold.close)
+        """Let others take it; also after the sessions were closed."""
+        await asyncio.shield(asyncio.wrap_future(self._begin(self._lease.close)))
+
+    async def _take(self, take: Callable[[], None]) -> None:
+        self._work.check_open()
+        taking = self._begin(take)
+        try:
+            await asyncio.wrap_future(taking)
+        except asyncio.CancelledError:
+            # The thread may have it, or get it yet, and nobody would know.
+            self._begin(lambda: None if taking.cancelled() or taking.exception() else self._lease.close())
+            raise
+
+    def _begin(self, work: Callable[[], None]) -> Future[None]:
+        """Do something after what was begun before, which may still run although nobody waits for it."""
+        before = [self._last] if self._last is not None else []
+
+        def do_next() -> None:
+            wait(before)
+            work()
+
+        if self._work.is_closed:
+            threads = ThreadPoolExecutor(1, "nacre-lease")
+            self._last = threads.submit(do_next)
+            threads.shutdown(wait=False)
+        else:
+            self._last = self._work.begin_to_wait(do_next)
+        return self._last
 
 
 class AsyncSessions:
     """Durable sessions for asyncio: the methods of `Sessions`, awaited. No call blocks the event loop.
 
-    `list`, `records` and `follow` are for `async for`. `submit`, `within` and `with_internal_keys` are not awaited.
-
     A write that is cancelled while it is awaited is stored or not. To know which, retry it under the same `id`, or use
-    `submit`: its future still has the outcome. A read that is cancelled stops waiting.
-    It may be used from several event loops, also at once.
-
-    >>> import asyncio
-    >>> async def main():
-    ...     async with nacre.open_async(":memory:") as sessions:
-    ...         keys = ["cli:1", "cli:2", "cli:3"]
-    ...         await asyncio.gather(*(sessions.add_message(key, "user", "hello") for key in keys))
-    ...         print([info.key async for info in sessions.list(order="key")])
-    ...         print([entry.kind async for entry in sessions.records("cli:1")])
-    >>> asyncio.run(main())
-    ['cli:1', 'cli:2', 'cli:3']
-    ['open', 'msg']
+    `submit`: its future tells, also after the task that awaited it was cancelled. A read that is cancelled stops
+    waiting. It may be used from several event loops, also at once.
     """
 
     def __init__(self, open: Callable[[], Sessions]) -> None:
         self._open = open
         self._work = _Work()
-        self._sessions: Sessions = _NotOpen()
+        self._sessions = cast("Sessions", _NotOpen())
 
     async def __aenter__(self) -> Self:
-        if not isinstance(self._sessions, _NotOpen):
-            raise StoreError("the sessions are open already")
         try:
             self._sessions = await self._work.wait(self._open)
         except BaseException:
@@ -439,6 +497,17 @@ class AsyncSessions:
         """The same sessions for nacre's own parts, which may begin sessions whose key starts with `nacre:`."""
         return _Part(self._work, self._sessions.with_internal_keys())
 
+    def __getitem__(self, key: str) -> AsyncSession:
+        """One session by its key, to be used without naming it again; nothing is read or written."""
+        return AsyncSession(self, check_key(key))
+
+    # Python would take a class that has `[key]` for a list. `list` has the sessions, and `exists` tells of one.
+    __iter__ = None
+
+    def _on(self, sessions: Sessions) -> Any:
+        """What a method is called on."""
+        return sessions
+
     # ---- writes that are queued
 
     add_message = _queued(Sessions.add_message)
@@ -459,12 +528,14 @@ class AsyncSessions:
     delete = _wait(Sessions.delete)
     discard = _wait(Sessions.discard)
     erase_from_trash = _wait(Sessions.erase_from_trash)
+    finish_redactions = _wait(Sessions.finish_redactions)
     forget_aliases = _wait(Sessions.forget_aliases)
     fork = _wait(Sessions.fork)
     journal = _wait(Sessions.journal)
     make_vectors = _wait(Sessions.make_vectors)
     move_to_trash = _wait(Sessions.move_to_trash)
     pop = _wait(Sessions.pop)
+    redact = _wait(Sessions.redact)
     remove_leftovers = _wait(Sessions.remove_leftovers)
     repair = _wait(Sessions.repair)
     restore = _wait(Sessions.restore)
@@ -530,9 +601,75 @@ class AsyncSessions:
                     # Before it is read: what changes from here on rings again.
                     bell.clear()
 
-    async def hold(self, key: str) -> AsyncHold:
-        """An advisory lock for a turn of a session; it does not block writes. All names of a session share it."""
-        return AsyncHold(self._work, await self._work.read(partial(self._sessions.hold, key)))
+    async def hold(self, key: str) -> AsyncLease:
+        """The lease of a session's turn, to be taken; it does not block writes. All names of a session share it.
+
+        A write with `lease` is refused with LeaseLost once another holder has taken the turn over.
+        """
+        return AsyncLease(self._work, await self._work.read(partial(self._sessions.hold, key)))
+
+
+class AsyncSession:
+    """One session, by its key: `sessions[key]` of `AsyncSessions`. It has the methods of `Session`, awaited.
+
+    What is a property there is a method here, and `len(session)` is `await session.length()`. `async for` gives its
+    live messages.
+
+    >>> async def main():
+    ...     async with nacre.open_async(":memory:") as sessions:
+    ...         session = sessions["cli:1"]
+    ...         await session.append("user", "What is nacre?")
+    ...         await session.set_meta(title="Shells")
+    ...         return await session.meta(), [message.content async for message in session]
+    >>> import asyncio
+    >>> asyncio.run(main())
+    ({'title': 'Shells'}, ['What is nacre?'])
+    """
+
+    __slots__ = ("_all", "key")
+
+    def __init__(self, sessions: AsyncSessions, key: str) -> None:
+        self._all = sessions
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"AsyncSession({self.key!r})"
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        for message in await self.messages():
+            yield message
+
+    @overload
+    async def append(self, message: AnyMessage) -> int: ...
+
+    @overload
+    async def append(self, message: str, content: str) -> int: ...
+
+    async def append(self, message: Any, content: str | None = None) -> int:
+        """Append a message, or a role and a text; returns its record number."""
+        return await self._append(message, content)
+
+    _append = _queued(cast("Callable[[Session, Any, str | None], int]", Session.append))
+    exists = _read(Session.exists)
+    extend = _queued(Session.extend)
+    length = _read(Session.__len__)
+    messages = _read(Session.messages)
+    meta = _read(cast("Callable[[Session], dict[str, Any]]", cast("property", Session.meta).fget))
+    set_meta = _queued(Session.set_meta)
+    set_summary = _wait(Session.set_summary)
+    summary = _read(cast("Callable[[Session], str]", cast("property", Session.summary).fget))
+
+    @property
+    def _work(self) -> _Work:
+        return self._all._work
+
+    @property
+    def _sessions(self) -> Sessions:
+        return self._all._sessions
+
+    def _on(self, sessions: Sessions) -> Any:
+        """What a method is called on."""
+        return Session(sessions, self.key)
 
 
 class _Part(AsyncSessions):
@@ -549,11 +686,8 @@ class _Part(AsyncSessions):
         """Do nothing: the owner of all of them closes the store."""
 
 
-class _NotOpen(Sessions):
-    """Stands for the sessions before they are opened; it has no store."""
-
-    def __init__(self) -> None:
-        """Do nothing."""
+class _NotOpen:
+    """Stands for the sessions before they are opened."""
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""

@@ -79,7 +79,7 @@ from nacre.records import (
     Truncate,
     View,
 )
-from nacre.storage.protocol import Backend, Lease, Prefixed, Status
+from nacre.storage.protocol import AnyLease, Backend, Lease, Prefixed, Status
 from nacre.storage.system import wrap_error
 from nacre.storage.transaction import check_expect, content_of, fingerprint
 
@@ -395,7 +395,7 @@ class Sessions:
         *,
         expect: int | Version | None = None,
         id: str | None = None,
-        lease: Lease | None = None,
+        lease: AnyLease | None = None,
     ) -> int:
         """Append several messages, all or none; returns the last number stored.
 
@@ -406,7 +406,7 @@ class Sessions:
         5
         """
         operations = [_check_entry(message) for message in check_items(messages, "messages")]
-        return self._run(key, _transaction(operations, expect=expect, id=id, fence=self._fence(key, lease)))
+        return self._run(key, _transaction(operations, expect=expect, id=id, lease=lease), lease)
 
     def submit(
         self,
@@ -415,7 +415,7 @@ class Sessions:
         *,
         expect: int | Version | None = None,
         id: str | None = None,
-        lease: Lease | None = None,
+        lease: AnyLease | None = None,
     ) -> Pending:
         """Apply operations as one step like `update`, without waiting; it may begin a session.
 
@@ -428,7 +428,7 @@ class Sessions:
         4
         """
         checked = [_check_operation(one) for one in check_items(operations, "operations")]
-        return self._submit(key, _transaction(checked, expect=expect, id=id, fence=self._fence(key, lease)))
+        return self._submit(key, _transaction(checked, expect=expect, id=id, lease=lease), lease)
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         """The session at this moment, read in one go: the live messages, or the last few, summary and meta.
@@ -495,7 +495,7 @@ class Sessions:
         *,
         expect: int | Version | None = None,
         id: str | None = None,
-        lease: Lease | None = None,
+        lease: AnyLease | None = None,
     ) -> int:
         """Apply operations to the active session as one step; returns the last number, 0 if nothing is changed.
 
@@ -508,8 +508,7 @@ class Sessions:
         ['What is nacre?', 'The inside of shells.']
         """
         checked = [_check_operation(one) for one in check_items(operations, "operations")]
-        fence = self._fence(key, lease)
-        return self._run(key, _transaction(checked, expect=expect, id=id, creates=False, fence=fence))
+        return self._run(key, _transaction(checked, expect=expect, id=id, creates=False, lease=lease), lease)
 
     def hold(self, key: str) -> Lease:
         """The lease of a session's turn, not taken yet, so that only one process at a time answers in the session.
@@ -1339,7 +1338,7 @@ class Sessions:
         *,
         expect: int | Version | None = None,
         id: str | None = None,
-        lease: Lease | None = None,
+        lease: AnyLease | None = None,
     ) -> int:
         """Append a record that history does not read: `use`, `tool`, or `x.<name>` of an integration.
 
@@ -1348,8 +1347,8 @@ class Sessions:
         >>> [entry.data for entry in sessions.records("cli:1", "x.rating")]
         [{'stars': 5}]
         """
-        operation, fence = _check_entry(AppendRecord(kind, data)), self._fence(key, lease)
-        return self._run(key, _transaction((operation,), expect=expect, id=id, fence=fence))
+        operation = _check_entry(AppendRecord(kind, data))
+        return self._run(key, _transaction((operation,), expect=expect, id=id, lease=lease), lease)
 
     def records(
         self, key: str, kind: str | None = None, *, after: int = 0, before: int | None = None, last: int | None = None
@@ -1418,26 +1417,25 @@ class Sessions:
 
     # ---- writing
 
-    def _run(self, key: str, transaction: Transaction) -> int:
+    def _run(self, key: str, transaction: Transaction, lease: AnyLease | None = None) -> int:
+        return self._store.run(self._place(key, transaction, lease), transaction)
+
+    def _submit(
+        self, key: str, transaction: Transaction, lease: AnyLease | None = None, pending: Pending | None = None
+    ) -> Pending:
+        return self._store.submit(self._place(key, transaction, lease), transaction, pending)
+
+    def _place(self, key: str, transaction: Transaction, lease: AnyLease | None) -> str:
+        """The session that a transaction is for; raises if it must not begin one, or has the lease of another.
+
+        It may read files: the first write of a key looks for other names.
+        """
         key = _key(key)
         self._check_new(key, transaction)
-        return self._store.run(self._goal(key), transaction)
-
-    def _submit(self, key: str, transaction: Transaction, pending: Pending | None = None) -> Pending:
-        key = _key(key)
-        self._check_new(key, transaction)
-        return self._store.submit(self._goal(key), transaction, pending)
-
-    def _fence(self, key: str, lease: Lease | None) -> int | None:
-        """The fencing number of a lease; raises InvalidArgument if it is not taken, or of another session."""
-        if lease is None:
-            return None
-        number = getattr(lease, "number", None)
-        if type(number) is not int:
-            raise InvalidArgument(f"lease must be a lease that is taken, not {show(lease)}")
-        if (goal := self._goal(_key(key))) != lease.key:
+        goal = self._goal(key)
+        if lease is not None and lease.key != goal:
             raise InvalidArgument(f"lease must be of session {goal!r}, not of {show(lease.key)}")
-        return number
+        return goal
 
     def _check_new(self, key: str, transaction: Transaction) -> None:
         """Raise InvalidKey if a transaction would begin a session under a key that is reserved."""
@@ -1575,6 +1573,7 @@ class Session:
         return True
 
     def __len__(self) -> int:
+        """How many live messages it has."""
         return self._sessions.snapshot(self.key, last=0).live
 
     def __iter__(self) -> Iterator[Message]:
@@ -1651,7 +1650,7 @@ class Session:
         """
         return self._sessions.get_meta(self.key)
 
-    def set_meta(self, **fields: Any) -> None:
+    def set_meta(self, /, **fields: Any) -> None:
         """Set fields of its meta; None takes a field away."""
         self._sessions.set_meta(self.key, **fields)
 
@@ -1814,10 +1813,13 @@ def _transaction(
     expect: int | Version | None,
     id: str | None,
     creates: bool = True,
-    fence: int | None = None,
+    lease: AnyLease | None = None,
 ) -> Transaction:
     """Operations, which were checked, with the conditions for them, which are checked here."""
     expect, name, content = _check_expect(expect), None, ""
+    fence = None if lease is None else getattr(lease, "number", None)
+    if lease is not None and type(fence) is not int:
+        raise InvalidArgument(f"lease must be a lease that is taken, not {show(lease)}")
     if id is not None:
         name = plain_text(id) or ""
         if not 1 <= len(name) <= _MAX_ID or not is_unicode(name):

@@ -52,11 +52,30 @@ class Later(NamedTuple):
     is_last: bool = True
 
 
-class Lease(Protocol):
-    """The turn of a session, which one holder at a time has; what is appended with it is refused once it is lost.
+class AnyLease(Protocol):
+    """What a write with a lease needs of it: a `Lease` has that, and an `AsyncLease`.
 
-    `number` is its fencing number, None while it is not taken: 0 as long as the turn was never taken over, and then
-    greater with each time.
+    >>> turn = sessions.hold("cli:1")
+    >>> turn.take()
+    >>> turn.key, turn.number
+    ('cli:1', 0)
+    >>> turn.close()
+    """
+
+    @property
+    def key(self) -> str:
+        """Whose turn it is."""
+
+    @property
+    def number(self) -> int | None:
+        """The fencing number: 0 as long as the turn was never taken over, then greater with each time.
+
+        None while the lease is not taken.
+        """
+
+
+class Lease(AnyLease, Protocol):
+    """The turn of a session, which one holder at a time has; what is appended with it is refused once it is lost.
 
     >>> mine, other = sessions.hold("cli:1"), sessions.hold("cli:1")
     >>> mine.take()
@@ -67,14 +86,6 @@ class Lease(Protocol):
     somebody else is answering
     >>> mine.close()
     """
-
-    @property
-    def key(self) -> str:
-        """Whose turn it is."""
-
-    @property
-    def number(self) -> int | None:
-        """The fencing number."""
 
     def take(self) -> None:
         """Take it; raises SessionBusy, with who has it, if that is another holder."""
