@@ -21,6 +21,7 @@ from nacre.async_sessions import AsyncSessions
 from nacre.history.session_state import RULES
 from nacre.index import Index
 from nacre.storage.file_store import FileStore
+from nacre.storage.memory_store import MemoryStore
 from nacre.storage.protocol import Lease
 from nacre.storage.system import System
 from tests.reference import split_doc
@@ -332,6 +333,53 @@ def test_a_turn_that_is_taken_after_its_task_was_cancelled_is_given_back(how: st
             await lease.close()
             await other.take()
             await other.close()
+
+    run(main)
+
+
+class NotedLease:
+    """A lease that notes what is done with it, and is taken when the gate is opened."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.key, self.number = lease.key, lease.number
+        self.taking, self.free = Event(), Event()
+        self.done: list[str] = []
+
+    def take(self) -> None:
+        self.taking.set()
+        assert self.free.wait(WAIT)
+        self.done.append("take")
+
+    def take_over(self) -> None:
+        self.done.append("take_over")
+
+    def close(self) -> None:
+        self.done.append("close")
+
+
+def test_what_is_done_with_a_lease_is_done_in_the_order_of_the_calls() -> None:
+    lease: NotedLease | None = None
+
+    class Noting(nacre.Sessions):
+        def hold(self, key: str) -> NotedLease:
+            nonlocal lease
+            lease = NotedLease(super().hold(key))
+            return lease
+
+    async def main() -> None:
+        async with AsyncSessions(lambda: Noting(MemoryStore(rules=RULES))) as sessions:
+            turn = await sessions.hold("k")
+            assert lease is not None
+            taking = asyncio.create_task(turn.take())
+            assert await asyncio.to_thread(lease.taking.wait, WAIT)
+            taking.cancel()
+            closing, over = asyncio.create_task(turn.close()), asyncio.create_task(turn.take_over())
+            # Its thread is begun after theirs.
+            await sessions.save("other")
+            lease.free.set()
+            await asyncio.gather(closing, over)
+            assert lease.done == ["take", "close", "close", "take_over"]
 
     run(main)
 
