@@ -116,7 +116,7 @@ def test_a_method_takes_what_it_takes_there(name: str) -> None:
     assert list(ours.values()) == list(theirs.values())
 
 
-@pytest.mark.parametrize("name", sorted(public(nacre.Sessions) - {"close", "follow"}))
+@pytest.mark.parametrize("name", sorted(public(nacre.Sessions) - {"close", "follow", "hold"}))
 def test_a_method_says_what_it_says_there(name: str) -> None:
     ours, theirs = (split_doc(getattr(kind, name))[0] for kind in (AsyncSessions, nacre.Sessions))
     assert ours == theirs
@@ -152,7 +152,7 @@ def test_the_handle_of_a_session_takes_and_says_what_the_plain_one_does() -> Non
         ours, theirs = getattr(nacre.AsyncSession, name), getattr(nacre.Session, name)
         assert inspect.iscoroutinefunction(ours)
         assert inspect.signature(ours).parameters == inspect.signature(theirs).parameters
-        assert inspect.getdoc(ours) == inspect.getdoc(theirs)
+        assert split_doc(ours)[0] == split_doc(theirs)[0]
     for name in ("meta", "summary"):
         assert inspect.iscoroutinefunction(getattr(nacre.AsyncSession, name))
         assert getattr(nacre.AsyncSession, name).__doc__ == getattr(nacre.Session, name).__doc__

@@ -57,6 +57,13 @@ def open_async(target: str | os.PathLike[str] | None = None, *, durability: Dura
 
     The arguments are those of `nacre.open`. The place is opened when the context is entered; when it is left,
     whatever was submitted is durable.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with nacre.open_async(":memory:") as sessions:
+    ...         return await sessions.add_message("telegram:42", "user", "What is nacre?")
+    >>> asyncio.run(main())
+    2
     """
     return AsyncSessions(partial(open_sessions, target, durability=durability))
 
@@ -77,7 +84,7 @@ def _read(method: Callable[Concatenate[F, P], T]) -> Callable[Concatenate[Face, 
 
 
 def _wait(method: Callable[Concatenate[F, P], T]) -> Callable[Concatenate[Face, P], Coroutine[Any, Any, T]]:
-    """The same for one that may wait for the disk or for other writers; those who read do not wait for it."""
+    """The same for one that may wait for the disk or for other writers; reads do not wait for it."""
 
     @wraps(method)
     async def call(self: Face, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -221,26 +228,29 @@ class _Work:
         """Let the thread that queues submit a transaction, after all that were given to it before."""
         self.check_open()
         self._requests.append(request)
-        # One that was called and has not begun will take all that waits.
-        if self._is_called:
-            return
-        self._is_called = True
-        try:
-            self._submitter.submit(self._submit_all)
-        except RuntimeError as error:
-            self._is_called = False
-            with suppress(ValueError):
-                self._requests.remove(request)
-                raise StoreError(f"nothing was stored: {error}") from error
+        # If it was called and has not begun, it will take all that waits.
+        if not self._is_called:
+            self._is_called = True
+            try:
+                self._submitter.submit(self._submit_all)
+            except RuntimeError as error:
+                self._is_called = False
+                # Nobody is called for those either who came meanwhile, from another loop.
+                for *_, waiting in self._take_requests():
+                    refuse(waiting, StoreError(f"nothing was stored: {error}"))
 
     def _submit_all(self) -> None:
         self._is_called = False
-        while self._requests:
-            sessions, key, transaction, lease, pending = self._requests.popleft()
+        for sessions, key, transaction, lease, pending in self._take_requests():
             try:
                 sessions._submit(key, transaction, lease, pending)
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets it
                 refuse(pending, error)
+
+    def _take_requests(self) -> Iterator[_Request]:
+        with suppress(IndexError):
+            while True:
+                yield self._requests.popleft()
 
     async def read(self, work: Callable[[], T]) -> T:
         """Read something in a thread."""
@@ -257,7 +267,7 @@ class _Work:
     def _begin(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
         self.check_open()
         try:
-            return threads.submit(copy_context().run, work)
+            return threads.submit(copy_context().run, _do, work)
         except RuntimeError as error:
             raise StoreError(f"nothing was done: {error}") from error
 
@@ -313,7 +323,8 @@ class _Work:
                 threads.shutdown()
             # 2. What was submitted is written and flushed.
             sessions.close()
-            for watcher in self._watchers.values():
+            # 3. Who followed has gone, unless the loop ended under them.
+            for watcher in builtins.list(self._watchers.values()):
                 if watcher.loop.is_closed():
                     watcher.watch.close()
         except BaseException as error:  # noqa: BLE001 - whatever it is, the caller gets it
@@ -326,6 +337,14 @@ class _Work:
         for watcher in self._watchers.values():
             watcher.watch.close()
         self.begin()
+
+
+def _do(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except StopIteration as error:
+        # A future cannot hold it: the caller would wait forever.
+        raise RuntimeError("a function that was given to a method raised StopIteration") from error
 
 
 class _Watcher:
@@ -360,7 +379,7 @@ class _Watcher:
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        else:
+        elif not self.loop.is_closed():
             self.loop.remove_reader(self.watch.fd)
 
 
@@ -451,17 +470,32 @@ class AsyncLease:
 class AsyncSessions:
     """Durable sessions for asyncio: the methods of `Sessions`, awaited. No call blocks the event loop.
 
+    `list`, `records` and `follow` are for `async for`. `submit`, `within` and `with_internal_keys` are not awaited.
+
     A write that is cancelled while it is awaited is stored or not. To know which, retry it under the same `id`, or use
-    `submit`: its future tells, also after the task that awaited it was cancelled. A read that is cancelled stops
-    waiting. It may be used from several event loops, also at once.
+    `submit`: its future still has the outcome. A read that is cancelled stops waiting.
+    It may be used from several event loops, also at once.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with nacre.open_async(":memory:") as sessions:
+    ...         keys = ["cli:1", "cli:2", "cli:3"]
+    ...         await asyncio.gather(*(sessions.add_message(key, "user", "hello") for key in keys))
+    ...         print([info.key async for info in sessions.list(order="key")])
+    ...         print([entry.kind async for entry in sessions.records("cli:1")])
+    >>> asyncio.run(main())
+    ['cli:1', 'cli:2', 'cli:3']
+    ['open', 'msg']
     """
 
     def __init__(self, open: Callable[[], Sessions]) -> None:
         self._open = open
         self._work = _Work()
-        self._sessions = cast("Sessions", _NotOpen())
+        self._sessions: Sessions = _NotOpen()
 
     async def __aenter__(self) -> Self:
+        if not isinstance(self._sessions, _NotOpen):
+            raise StoreError("the sessions are open already")
         try:
             self._sessions = await self._work.wait(self._open)
         except BaseException:
@@ -602,7 +636,7 @@ class AsyncSessions:
                     bell.clear()
 
     async def hold(self, key: str) -> AsyncLease:
-        """The lease of a session's turn, to be taken; it does not block writes. All names of a session share it.
+        """The lease of a session's turn, not taken yet, as an `AsyncLease`. All names of a session share one turn.
 
         A write with `lease` is refused with LeaseLost once another holder has taken the turn over.
         """
@@ -686,8 +720,11 @@ class _Part(AsyncSessions):
         """Do nothing: the owner of all of them closes the store."""
 
 
-class _NotOpen:
-    """Stands for the sessions before they are opened."""
+class _NotOpen(Sessions):
+    """Stands for the sessions before they are opened; it has no store."""
+
+    def __init__(self) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
