@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -67,6 +68,18 @@ def test_the_log_that_was_not_used_for_longest_is_closed() -> None:
     for key in "abac":
         found.of(key).queue.run(HELLO)
     assert are_open(found, "a", "b", "c") == [True, False, True]
+
+
+@pytest.mark.parametrize(("files", "logs"), [(256, 64), (1_600, 100), (20_000, 256), (resource.RLIM_INFINITY, 256)])
+def test_as_many_logs_stay_open_as_the_process_can_afford(
+    files: int, logs: int, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    store = FileStore(str(root), rules=RULES, durability="relaxed")
+    for number in range(260):
+        store.run(str(number), HELLO)
+    assert store.load.open == logs
+    store.close()
 
 
 def test_a_log_that_is_being_worked_on_is_not_closed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import stat as modes
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -77,12 +78,14 @@ T = TypeVar("T")
 Durability = Literal["commit", "relaxed"]
 """When a write returns: once it is flushed, or before that."""
 
+_MIN_OPEN, _MAX_OPEN = 64, 256
+
 
 class FileStore:
     """Sessions as files below one directory.
 
-    At most `max_open` logs stay open between writes, and as many are written at once. Writers leave `marks` for the
-    index unless that is False: then the index finds their changes when it compares logs.
+    At most `max_open` logs stay open between writes: 64, or up to 256 where the process may have many files open.
+    Writers leave `marks` for the index unless that is False: then the index finds their changes when it compares logs.
     """
 
     def __init__(  # noqa: PLR0913 - what a test or an operator may set
@@ -93,7 +96,7 @@ class FileStore:
         system: System | None = None,
         marks: bool = True,
         durability: Durability = "commit",
-        max_open: int = 64,
+        max_open: int | None = None,
         compact_at: int = 256 * 1024,
     ) -> None:
         self._root = root
@@ -105,7 +108,9 @@ class FileStore:
         self._warned: set[tuple[str, Losses]] = set()
         self._quarantine = Quarantine(self._system, root, self._key_in)
         self._writers = Writers(
-            lambda key: self._log(SessionPaths.of(root, key)), max_open=max_open, before=self._settle_folders
+            lambda key: self._log(SessionPaths.of(root, key)),
+            max_open=_logs_to_keep_open() if max_open is None else max_open,
+            before=self._settle_folders,
         )
         _prepare(self._system, root)
         _stores.add(self)
@@ -854,6 +859,13 @@ _PLAIN_NAME = {
     "stranger": "not a log of nacre; it was not changed. The next start imports a session of an earlier agent; "
     "anything else should be moved out of the store",
 }
+
+
+def _logs_to_keep_open() -> int:
+    """A sixteenth of the files that the process may have open, but 64 to 256; to open a log again costs much."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_OPEN if files == resource.RLIM_INFINITY else max(_MIN_OPEN, min(files // 16, _MAX_OPEN))
+
 
 _stores: weakref.WeakSet[FileStore] = weakref.WeakSet()
 

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _MAX_THREADS = 16
 _MAX_IDLE = 1024
+# More keep each other from running.
+_MAX_AT_ONCE = 64
 
 
 class SessionQueue:
@@ -103,8 +105,8 @@ class Pool:
 class Writers:
     """All sessions of a store that are written to.
 
-    At most `max_open` logs stay open between writes, and as many are written at once; `before` is
-    called before the first write, and again until it does not raise.
+    At most `max_open` logs stay open between writes, and as many, but not more than 64, are written at once; `before`
+    is called before the first write, and again until it does not raise.
     """
 
     def __init__(self, make: Callable[[str], Log], *, max_open: int, before: Callable[[], None]) -> None:
@@ -127,7 +129,7 @@ class Writers:
         self._open: dict[SessionQueue, None] = {}
         # A queue of permits: the semaphore of the standard library costs ten times as much.
         self._permits: SimpleQueue[None] = SimpleQueue()
-        for _ in range(self._max_open):
+        for _ in range(min(self._max_open, _MAX_AT_ONCE)):
             self._permits.put(None)
 
     def of(self, key: str) -> SessionQueue:
