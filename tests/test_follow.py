@@ -270,11 +270,24 @@ def test_a_fork_is_followed_from_the_beginning_of_its_past(sessions: nacre.Sessi
     assert contents(sessions.follow("new"), 301) == [*map(str, range(300)), "mine"]
 
 
-def test_a_number_that_is_not_reached_yet_is_waited_for(sessions: nacre.Sessions) -> None:
+def test_a_fork_is_followed_from_the_beginning_of_its_past_though_that_was_moved_out(root: Path) -> None:
+    texts = [f"{number} {'b' * 6_000}" for number in range(100)]
+    with nacre.open(root) as sessions:
+        sessions.add_messages("k", [{"role": "user", "content": text} for text in texts])
+        sessions.truncate_history("k", 3)
+        sessions.save("k")
+        assert list((root / "cold").iterdir())
+        sessions.fork("k", "new")
+        assert contents(sessions.follow("new"), 100) == texts
+
+
+def test_a_number_that_is_not_reached_yet_is_waited_for(
+    sessions: nacre.Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["b", "c"]
+    monkeypatch.setattr(Watch, "wait", lambda _: sessions.add_message("k", "user", texts.pop(0)))
     sessions.add_message("k", "user", "a")
-    entries = sessions.follow("k", after=3)
-    Thread(target=lambda: [sessions.add_message("k", "user", text) for text in "bc"]).start()
-    assert contents(entries, 1) == ["c"]
+    assert contents(sessions.follow("k", after=3), 1) == ["c"]
 
 
 def test_what_a_store_has_to_write_is_told(tmp_path: Path) -> None:
