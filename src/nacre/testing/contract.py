@@ -1827,6 +1827,23 @@ def list_has_the_whole_meta(open_store: Open) -> None:
         _same([info.meta for info in sessions.list(limit=1, order="key")], [expected])
 
 
+def list_has_the_whole_meta(open_store: Open) -> None:
+    """Of active and archived sessions: fields of any kind, merged, without those that were taken away."""
+    fields = {"title": "T", "deep": {"a": [1, None, {"b": "ü" * 1000}]}, "pinned": True, "count": 2**63}
+    with open_store() as sessions:
+        _add(sessions, "a", "active")
+        _add(sessions, "a", "bare")
+        _add(sessions, "a", "old")
+        for key in ("active", "old"):
+            sessions.set_meta(key, **fields, gone=1)
+            sessions.set_meta(key, gone=None, later="x")
+        sessions.archive("old")
+        expected = fields | {"later": "x"}
+        _same({info.key: info.meta for info in sessions.list()}, {"active": expected, "bare": {}})
+        _same([info.meta for info in sessions.list(archived=True)], [expected])
+        _same([info.meta for info in sessions.list(limit=1, order="key")], [expected])
+
+
 def list_filters_by_prefix(open_store: Open) -> None:
     """The prefix is one of the true key, whatever characters it has."""
     with open_store() as sessions:
