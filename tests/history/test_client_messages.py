@@ -89,6 +89,28 @@ def test_arguments_of_any_kind_are_taken(arguments: Any, text: str, value: Any) 
     assert (call.to_openai()["function"]["arguments"], call.to_anthropic()["input"]) == (text, value)
 
 
+def test_a_call_of_something_else_than_a_function_is_one_where_the_client_has_no_other() -> None:
+    own = {"id": "c", "type": "custom", "custom": {"name": "sh", "input": "ls"}}
+    custom, server = ToolCall.from_mapping(own), ToolCall(id="c", extra={"type": "a server's", "x": 1})
+    assert custom.to_openai() == own
+    use = {"type": "tool_use", "id": "c", "name": "custom", "input": {"custom": {"name": "sh", "input": "ls"}}}
+    assert custom.to_anthropic() == use
+    assert server.to_openai()["function"] == {"name": "a_server_s", "arguments": '{"x":1}'}
+
+
+def test_only_fields_that_the_client_has_go_along() -> None:
+    named = Message(role="assistant", content="a", name="Ada", extra={"refusal": "no", "stopped": "x"}).to_openai()
+    assert named == {"role": "assistant", "content": "a", "name": "Ada", "refusal": "no"}
+    assert Message(role="user", content="a", name="two words").to_openai() == {"role": "user", "content": "a"}
+
+
+def test_a_models_signed_thoughts_are_its_own_blocks() -> None:
+    thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    message = Message(role="assistant", content=[thought, {"type": "thinking", "thinking": "unsigned"}, "so "])
+    assert message.to_anthropic()["content"] == [thought, {"type": "text", "text": "so"}]
+    assert message.to_openai()["content"] == [{"type": "text", "text": "so "}]
+
+
 def test_a_result_is_a_users_turn_to_anthropic() -> None:
     result = Message(role="tool", tool_call_id="c1", name="f", content="no", extra={"failed": True})
     block = {
