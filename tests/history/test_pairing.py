@@ -58,6 +58,7 @@ def test_an_item_without_a_role_is_shown_to_no_model_and_parts_no_call_from_its_
     result = Message(role="tool", tool_call_id="c", name="f", content="done")
     user = Message(role="user", content="a")
     assert pair([item, user, call, item, result, item]) == pair([user, call, result])
+    assert pair([Message(role="", content="a thought", extra={"type": "reasoning"})]) == []
 
 
 def test_what_is_paired_stays_as_it_is() -> None:

@@ -9,7 +9,7 @@ import pytest
 import nacre
 from nacre.testing import Disk
 from tests.damage.lines import header, message, resealed
-from tests.simulated import LOG, ROOT, interrupt, names, opened, said, say, store
+from tests.simulated import LOG, ROOT, first, interrupt, names, opened, said, say, store
 
 
 @pytest.fixture
@@ -96,6 +96,27 @@ def test_records_whose_neighbours_were_lost_are_read_and_the_loss_is_reported(di
     assert [entry.n for entry in again.records("k", after=2)] == [3, 4, 7, 8, 9]
     assert [entry.n for entry in again.records("k", "msg", last=4)] == [4, 7, 8, 9]
     assert not again.verify("k").ok
+
+
+def test_lines_that_are_gone_without_a_trace_are_noticed_by_a_part_of_the_records(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, *"abcdefgh")
+    lines = disk.read(LOG).splitlines(keepends=True)
+    disk.write_durable(LOG, b"".join([*lines[:4], *lines[6:]]))
+    again = opened(disk)
+    assert [entry.n for entry in again.records("k", after=2)] == [3, 4, 7, 8, 9]
+    assert len(again.quarantine("k")) == 1
+
+
+def test_a_generation_that_is_brought_back_between_two_looks_is_found(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, "a")
+    uid = sessions.page().items[0].generation
+    sessions.archive("k")
+    process = disk.process()
+    reader = store(process)
+    first(process, "listdir", lambda: sessions.unarchive("k"))
+    assert reader.read_generation("k", uid, lambda view: view.n) == 2
 
 
 def test_rot_that_is_met_by_a_part_of_the_records_is_mended(disk: Disk) -> None:

@@ -63,7 +63,7 @@ def _unpaired_calls(records: Sequence[Record]) -> list[Snag]:
         waiting.clear()
         answered.clear()
 
-    messages = ((record.n, record.m) for record in records if record.m is not None and record.m.role)
+    messages = ((record.n, record.m) for record in records if record.m is not None)
     for number, message in messages:
         if message.role == "tool":
             # A result without an id is for the newest call.
