@@ -12,7 +12,9 @@ import pytest
 import nacre
 from nacre import Message, Sessions, ToolCall
 from nacre.errors import Conflict, InvalidArgument, InvalidKey, SessionNotFound
+from nacre.history.replies import find_reply
 from nacre.history.session_state import RULES
+from nacre.history.window import window
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
 from nacre.testing import Disk
@@ -156,8 +158,8 @@ def test_a_fork_keeps_nothing_of_what_was_said_after_it(tmp_path: Path) -> None:
         assert sessions.verify().ok
 
 
-@pytest.mark.parametrize("moved", [False, True])
-def test_a_fork_at_an_earlier_record_keeps_nothing_of_a_later_one(tmp_path: Path, moved: bool) -> None:
+@pytest.mark.parametrize(("moved", "goes_on"), [(False, False), (True, False), (True, True)])
+def test_a_fork_at_an_earlier_record_keeps_nothing_of_a_later_one(tmp_path: Path, moved: bool, goes_on: bool) -> None:
     with small(tmp_path / "store") as sessions:
         for text in ("one", "two", SECRET, "four"):
             sessions.add_message("k", "user", text)
@@ -167,7 +169,7 @@ def test_a_fork_at_an_earlier_record_keeps_nothing_of_a_later_one(tmp_path: Path
         sessions.fork("k", "f", at=3)
         sessions.fork("else", "g")
         sessions.archive("f")
-        if moved:
+        if goes_on:
             sessions.add_message("k", "user", "five")
             move_out(sessions)
         assert sessions.redact("k", 4).forks == ()
@@ -634,3 +636,32 @@ def test_an_entry_that_is_settled_meanwhile_stays_settled() -> None:
         settling.discard("k")
         assert [entry.settled for entry in erasing.quarantine("k", settled=True)] == ["discarded"]
         assert traces_on(disk, SECRET[20:], ROOT) == []
+
+
+def test_what_is_listed_searched_and_shown_to_a_model_is_a_marked_hole(tmp_path: Path) -> None:
+    call = ToolCall(id="c", name="f", arguments='{"path": "a"}')
+    said = [
+        Message(role="user", content=SECRET),
+        Message(role="assistant", content=SECRET, tool_calls=(call,)),
+        Message(role="tool", content=SECRET, tool_call_id="c"),
+        Message(role="assistant", content=SECRET),
+    ]
+    with small(tmp_path / "store") as sessions:
+        last = sessions.add_messages("k", said)
+        for n in range(last - 3, last + 1):
+            sessions.redact("k", n)
+        assert next(sessions.list()).last == "[erased]"
+        shown = window(sessions.get_history("k"), tokens=10_000, limit=50).messages
+        assert [message.content for message in shown] == ["[erased]", "", "[erased]", "[erased]"]
+        assert [call.arguments for call in shown[1].tool_calls] == [{}]
+        assert traces(SECRET, tmp_path) == []
+
+
+def test_a_reply_is_found_though_its_message_was_erased(tmp_path: Path) -> None:
+    with small(tmp_path / "store") as sessions:
+        sessions.add_messages("k", [Message(role="user", content=SECRET, extra={"origin": {"id": "i"}})], id="i")
+        sessions.add_full_message("k", Message(role="assistant", content="done", extra={"answers": ["i"]}))
+        sessions.redact("k", 2)
+        found = sessions.read("k", lambda view: find_reply(view, "whatever", id="i"))
+        assert found is not None
+        assert found.content == "done"
