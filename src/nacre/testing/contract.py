@@ -2085,6 +2085,25 @@ def archiving_an_unknown_key_is_not_found(open_store: Open) -> None:
         _holds(not sessions.exists("k"))
 
 
+def redact_leaves_a_hole(open_store: Open) -> None:
+    """The content of one message is gone; its place, all others, and what comes after are as they were."""
+    with open_store() as sessions:
+        first = sessions.add_messages("k", [Message(role="user", content="a")], id="i")
+        for text in ("b", "c"):
+            _add(sessions, text)
+        _same(sessions.redact("k", first).erased, (first,))
+        _same((_live(sessions), _ever(sessions)), (["", "b", "c"], ["", "b", "c"]))
+        _same(sessions.get_history("k")[0].extra, {"redacted": True})
+        _same(sessions.redact("k", first).erased, ())
+        # A retry of it is known, whatever it says.
+        _same(sessions.add_messages("k", [Message(role="user", content="x")], id="i"), first)
+        _add(sessions, "d")
+        sessions.truncate_history("k", 1)
+        sessions.rewind("k", first)
+        _same((_live(sessions), _ever(sessions)), ([""], ["", "b", "c", "d"]))
+        _holds(sessions.verify().ok)
+
+
 def delete_erases_every_generation(open_store: Open) -> None:
     """History, transcript, records, meta and archive are gone, and other sessions are not."""
     with open_store() as sessions:
