@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from nacre.checks import show
-from nacre.errors import ConfigError, InvalidArgument
+from nacre.errors import ConfigError, InvalidArgument, StoreError
 from nacre.history.session_state import RULES
 from nacre.sessions import SessionIndex, Sessions
 
@@ -50,8 +50,15 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
         migrate_at_start(store)
     sessions = Sessions(store, index=lambda: _index(root))
     if listed(store.system, f"{root}/redacting"):
-        # Nobody reads before what is to be erased is gone.
-        sessions.finish_redactions()
+        # Nobody reads before what is to be erased is gone. If that cannot be, all else can still be read.
+        try:
+            sessions.finish_redactions()
+        except StoreError:
+            import logging  # noqa: PLC0415 - costs more than all this
+
+            logging.getLogger(__name__).exception(
+                "a message could not be erased completely; the next opening tries again"
+            )
     return sessions
 
 

@@ -114,6 +114,24 @@ def test_any_failing_call_leaves_what_can_be_finished(place: str, code: int) -> 
             return
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_a_second_try_erases_what_the_first_knew_of(place: str) -> None:
+    start = prepared(place)
+    for nth in itertools.count(1):
+        disk = start.clone()
+        ticks = disk.ticks
+        with opened(disk) as sessions:
+            disk.fail(Fault(call="*", nth=nth))
+            with suppress(Refused, DurabilityUnknown):
+                PLACES[place](sessions)
+            disk.heal()
+            is_over = disk.ticks - ticks < nth
+            PLACES[place](sessions)
+            assert traces_on(disk, SECRET, ROOT) == traces_on(disk, PIECE, ROOT) == names(disk, "redacting") == []
+        if is_over:
+            return
+
+
 @pytest.mark.parametrize("mode", [KILL_BEFORE, KILL_AFTER])
 @pytest.mark.parametrize("call", [call for call in CALLS if call not in ("ftruncate", "fdatasync", "link")])
 def test_killed_at_any_call_of_the_kernel(failing: Warm, root: Path, call: str, mode: int) -> None:

@@ -665,3 +665,21 @@ def test_a_reply_is_found_though_its_message_was_erased(tmp_path: Path) -> None:
         found = sessions.read("k", lambda view: find_reply(view, "whatever", id="i"))
         assert found is not None
         assert found.content == "done"
+
+
+def test_what_cannot_be_finished_does_not_keep_others_from_opening(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "store"
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "hi")
+        sessions.add_message("other", "user", "hello")
+        uid = sessions.transcript("k")[0].generation
+    (root / "redacting").mkdir()
+    (root / f"redacting/k.{uid}.2.json").write_text(f'{{"key":"k","uid":"{uid}","n":2}}')
+    log_of(root, "k").unlink()
+    log_of(root, "k").mkdir()
+    with nacre.open(root) as sessions:
+        assert sessions.get_history("other")[0].content == "hello"
+    assert "could not be erased completely" in caplog.text
+    assert len(list((root / "redacting").iterdir())) == 1

@@ -130,6 +130,17 @@ class Redactor:
         def work(writer: LogWriter) -> tuple[Redaction, Intent]:
             planned, intent = self._plan(writer, key, n, find_copies)
             intent = replace(intent, has_copies=has_copies)
+            for begun in self.pending():
+                if (begun.key, begun.uid, begun.n) == (key, intent.uid, n):
+                    # An earlier try that failed knew of more: some of the content may be gone by now.
+                    intent = replace(
+                        intent,
+                        also=tuple({*begun.also, *intent.also}),
+                        last=begun.last,
+                        payloads=tuple({*begun.payloads, *intent.payloads}),
+                        sources=tuple({*begun.sources, *intent.sources}),
+                        has_copies=begun.has_copies or has_copies,
+                    )
             with _in_doubt(intent):
                 self.note(intent)
                 return self._erase(writer, planned, intent), intent
