@@ -5,20 +5,23 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import nacre
 from nacre.history.session_state import RULES
-from nacre.records import MemoryView
+from nacre.records import MemoryView, Record, State
 from nacre.storage.file_store import FileStore
 from nacre.storage.kept_ids import KeptIds
-from nacre.storage.paths import SessionPaths
+from nacre.storage.paths import SessionPaths, make_folder
 from nacre.storage.system import System
 from nacre.storage.transaction import WINDOW
 from nacre.storage.view import LogView, reading
 from nacre.testing import Disk, Fault, Killed, images
+from tests.damage.lines import TIME
 from tests.simulated import ROOT, opened
 
 PAGE = 4096
@@ -58,12 +61,12 @@ def index_of(root: Path) -> Path:
 
 def assert_known(sessions: nacre.Sessions, *numbers: int) -> None:
     """The first try of each is known, and other content is refused; nothing is stored."""
-    before = len(sessions.transcript("k"))
-    for n in numbers or (0, 1, MANY // 2, MANY - 1):
+    before = sessions.status("k"), sessions.snapshot("k").version
+    for n in numbers or (0, MANY // 2, MANY - 1):
         assert add(sessions, n) == n + 3
-        with pytest.raises(nacre.Conflict):
-            sessions.add_message("k", "user", "other", id=f"id{n}")
-    assert len(sessions.transcript("k")) == before
+    with pytest.raises(nacre.Conflict):
+        sessions.add_message("k", "user", "other", id="id0")
+    assert (sessions.status("k"), sessions.snapshot("k").version) == before
 
 
 def do_nothing(sessions: nacre.Sessions) -> None:
@@ -110,9 +113,15 @@ def take_another(index: Path) -> None:
     index.write_bytes(index.read_bytes().replace(b"nacreid1", b"nacreid2"))
 
 
-@pytest.mark.parametrize("spoil", [keep, Path.unlink, truncate, take_another])
+ACTS = [do_nothing, compact, archive, come_back, begin_another_generation, put_into_the_trash_and_back]
+
+
 @pytest.mark.parametrize(
-    "act", [do_nothing, compact, archive, come_back, begin_another_generation, put_into_the_trash_and_back]
+    ("act", "spoil"),
+    [
+        *((act, spoil) for act in ACTS for spoil in (keep, Path.unlink)),
+        *((do_nothing, spoil) for spoil in (truncate, take_another)),
+    ],
 )
 def test_the_first_id_is_known_whatever_becomes_of_session_and_index(
     store: Path, act: Callable[[nacre.Sessions], None], spoil: Callable[[Path], None]
@@ -166,19 +175,68 @@ def view(store: Path) -> Iterator[LogView]:
         yield found.view
 
 
-def test_a_flipped_bit_in_any_page_costs_nothing(store: Path, view: LogView) -> None:
-    index, rng = index_of(store), random.Random(1)
+UID = "0" * 32
+
+
+def records(count: int) -> MemoryView:
+    """Records with ids, some of them in groups."""
+
+    def make(n: int) -> Record:
+        tx = (n // 5 * 5, 3) if n % 5 < 3 else None
+        return Record(v=1, n=n, t="x.a", ts=TIME, tx=tx, id=f"id{n}" if not tx or tx[0] == n else None, st=State())
+
+    return MemoryView(make(n) for n in range(5, count))
+
+
+def numbers(count: int) -> dict[str, int]:
+    """What is known of them."""
+    found = {record.id: record for record in records(count).all() if record.id is not None}
+    return {id: record.n + 2 * (record.tx is not None) for id, record in found.items()}
+
+
+def known(kept: KeptIds, view: MemoryView, *, least: int, upto: int, step: int = 1) -> dict[str, int]:
+    found = {id: kept.find(id, view, least=least, upto=upto) for id in list(numbers(least))[::step]}
+    return {id: seen[0] for id, seen in found.items() if seen is not None}
+
+
+def test_a_flipped_bit_in_any_page_costs_nothing(tmp_path: Path) -> None:
+    view, index, rng = records(1500), tmp_path / "ids" / "k", random.Random(1)
+    for upto in (500, 501, 900, 1499):
+        assert KeptIds(System(), str(index), UID).find("none", view, least=upto - 5, upto=upto) is None
     whole = index.read_bytes()
+    assert len(whole) // PAGE > 10
     for page in range(len(whole) // PAGE):
         spoilt = bytearray(whole)
         spoilt[page * PAGE + rng.randrange(PAGE)] ^= 1 << rng.randrange(8)
         index.write_bytes(spoilt)
-        kept = KeptIds(System(), str(index), view.uid)
-        for n in (0, rng.randrange(MANY - WINDOW)):
-            found = kept.find(f"id{n}", view, least=view.n - WINDOW, upto=view.n)
-            assert found is not None
-            assert found[0] == n + 3
-        assert kept.find("none", view, least=view.n - WINDOW, upto=view.n) is None
+        assert known(KeptIds(System(), str(index), UID), view, least=1400, upto=1499) == numbers(1400)
+
+
+def test_many_runs_become_one(tmp_path: Path) -> None:
+    view, kept = records(3000), KeptIds(System(), str(tmp_path / "ids" / "k"), UID)
+    sizes = []
+    for upto in range(200, 3000, 100):
+        assert known(kept, view, least=upto - 5, upto=upto, step=7).items() <= numbers(upto).items()
+        sizes.append((tmp_path / "ids" / "k").stat().st_size)
+    assert known(kept, view, least=2890, upto=2900) == numbers(2890)
+    # It was written again a few times, and is smaller then.
+    assert sum(later < size for size, later in pairwise(sizes)) == 3
+
+
+def test_records_that_were_moved_out_before_they_were_in_the_index_are_found(tmp_path: Path) -> None:
+    kept = KeptIds(System(), str(tmp_path / "ids" / "k"), UID)
+    whole = records(1000)
+
+    class Compacted(MemoryView):
+        """What is left in the log is not all."""
+
+        def back(self, n: int) -> Iterator[Record]:
+            return (record for record in super().back(n) if record.n % 2)
+
+    assert known(kept, whole, least=300, upto=310, step=20).items() <= numbers(300).items()
+    view = Compacted(whole.all())
+    view.find = whole.find  # type: ignore[method-assign]
+    assert known(kept, view, least=900, upto=950) == numbers(900)
 
 
 @pytest.mark.parametrize("size", [0, 1, PAGE - 1, PAGE, PAGE + 1, 7 * PAGE])
@@ -212,9 +270,9 @@ def test_two_ids_with_one_hash_are_told_apart_by_their_records(tmp_path: Path) -
             kept = KeptIds(System(), str(tmp_path / "ids" / "k"), found.view.uid)
             assert kept.find("id0", found.view, least=3, upto=3) is not None
             # The record says that it is another's, as if the hashes were equal.
-            others = MemoryView(record for record in found.view.all())
-            others._records[-1] = nacre.records.Record(v=1, n=number, t="x.a", ts="", id="other", st=found.view.state)
-            assert kept.find("id0", others, least=0, upto=3) is None
+            others = [replace(record, id=record.id and "other") for record in found.view.all()]
+            assert kept.find("id0", MemoryView(others), least=0, upto=3) is None
+            assert number == 3
 
 
 def test_an_id_whose_record_is_lost_is_not_stored_again(store: Path, view: LogView) -> None:
@@ -254,7 +312,7 @@ NUMBERS = {0: 3, 4: 7}
 def test_killed_at_any_call_while_the_index_is_written_stores_nothing_twice(prepare: Callable[[Disk], None]) -> None:
     disk = Disk()
     prepare(disk)
-    at, stored = disk.snapshot(), len(opened(disk).transcript("k"))
+    at, stored = disk.snapshot(), opened(disk).snapshot("k").n
     for nth in range(1, 100):
         disk = Disk(at=at)
         sessions = opened(disk)
@@ -262,15 +320,38 @@ def test_killed_at_any_call_while_the_index_is_written_stores_nothing_twice(prep
         try:
             assert add(sessions, 0) == 3
         except Killed:
+            disk.heal()
+            again = opened(disk)
+            assert {n: add(again, n) for n in NUMBERS} == NUMBERS
+            assert again.snapshot("k").n == stored
+        else:
+            break
+    assert 5 < nth < 99
+
+
+@pytest.mark.parametrize("extensions", [0, 1, 8])
+def test_power_cut_at_any_call_while_it_is_written_loses_no_id(extensions: int) -> None:
+    view, disk = records(1000), Disk()
+    make_folder(disk.process(), ROOT)
+    for upto in range(100, 100 + 50 * extensions, 50):
+        KeptIds(disk.process(), f"{ROOT}/ids/k", UID).find("none", view, least=upto - 5, upto=upto)
+    at, tried = disk.snapshot(), 0
+    for nth in range(1, 100):
+        disk = Disk(at=at)
+        kept = KeptIds(disk.process(), f"{ROOT}/ids/k", UID)
+        disk.fail(Fault(call="*", nth=nth, mode="kill"))
+        try:
+            kept.find("none", view, least=590, upto=600)
+        except Killed:
             pass
         else:
             break
-        for image in [disk, *images(disk.snapshot(), random.Random(nth), 3)]:
-            image.heal()
-            again = opened(image)
-            assert {n: add(again, n) for n in NUMBERS} == NUMBERS
-            assert len(again.transcript("k")) == stored
-    assert 5 < nth < 99
+        for image in images(disk.snapshot(), random.Random(nth), 20):
+            tried += 1
+            again = KeptIds(image.process(), f"{ROOT}/ids/k", UID)
+            assert known(again, view, least=590, upto=600, step=9) == dict(list(numbers(590).items())[::9])
+    assert tried > 10
+    assert nth < 99
 
 
 @pytest.mark.parametrize("call", ["open", "write", "fdatasync", "fsync", "rename", "mkdir"])

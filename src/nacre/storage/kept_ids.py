@@ -16,7 +16,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from struct import Struct
-from struct import error as struct_error
 from typing import NamedTuple
 from zlib import crc32
 
@@ -70,14 +69,18 @@ class KeptIds:
         """
         name = _hash(id.encode())
         try:
-            footer = self._read_footer(view)
-            if footer.covered < least:
+            with opened(self._system, self._path) as fd:
+                footer = self._read_footer(fd, view)
+                found = list(self._look(fd, footer, name)) if footer.covered >= least else None
+            if found is None:
                 flush()
                 footer = self._extend(footer, view, upto)
-            found = list(self._look(footer, name))
         except (_Unusable, FileNotFoundError):
             flush()
-            found = list(self._look(self._replace(_index(view.all(), upto, view)), name))
+            found, footer = None, self._replace(_index(view.all(), upto, view))
+        if found is None:
+            with opened(self._system, self._path) as fd:
+                found = list(self._look(fd, footer, name))
         for number, content in sorted(found, reverse=True):
             if _is_stored_under(id, number, view):
                 # Of what was erased there is no fingerprint.
@@ -86,11 +89,10 @@ class KeptIds:
 
     # ---- read
 
-    def _read_footer(self, view: Records) -> _Footer:
+    def _read_footer(self, fd: int, view: Records) -> _Footer:
         """The last footer, if the file is of this log; raises _Unusable."""
-        with opened(self._system, self._path) as fd:
-            size = self._system.fstat(fd).st_size
-            page = self._read_page(fd, size // _PAGE - 1)
+        size = self._system.fstat(fd).st_size
+        page = self._read_page(fd, size // _PAGE - 1)
         if size % _PAGE:
             raise _Unusable
         magic, uid, covered, anchor, count = _FOOTER.unpack_from(page)
@@ -103,24 +105,22 @@ class KeptIds:
             self._checked = (covered, anchor)
         return _Footer(covered, anchor, runs, size // _PAGE)
 
-    def _look(self, footer: _Footer, name: int) -> Iterator[tuple[int, bytes]]:
+    def _look(self, fd: int, footer: _Footer, name: int) -> Iterator[tuple[int, bytes]]:
         """The numbers and fingerprints that are there for the hash of an id."""
-        with opened(self._system, self._path) as fd:
-            for start, pages in footer.runs:
-                for step in range(pages):
-                    slots = self._read_slots(fd, start + (name + step) % pages)
-                    yield from ((number, content) for hashed, number, content in slots if hashed == name)
-                    # A page that is not full has no more on the next one.
-                    if len(slots) < _SLOTS:
-                        break
+        packed = name.to_bytes(8, "little")
+        for start, pages in footer.runs:
+            for step in range(pages):
+                slots = self._read_slots(fd, start + (name + step) % pages)
+                # Most pages do not have it, and need not be taken apart.
+                if packed in slots:
+                    yield from ((number, content) for hash, number, content in _SLOT.iter_unpack(slots) if hash == name)
+                # A page that is not full has no more on the next one.
+                if len(slots) < _SLOTS * _SLOT.size:
+                    break
 
-    def _read_slots(self, fd: int, number: int) -> Sequence[tuple[int, int, bytes]]:
+    def _read_slots(self, fd: int, number: int) -> bytes:
         page = self._read_page(fd, number)
-        (count,) = _COUNT.unpack_from(page)
-        try:
-            return list(_SLOT.iter_unpack(page[_COUNT.size : _COUNT.size + count * _SLOT.size]))
-        except struct_error as error:
-            raise _Unusable from error
+        return page[_COUNT.size : _COUNT.size + _COUNT.unpack_from(page)[0] * _SLOT.size]
 
     def _read_page(self, fd: int, number: int) -> bytes:
         page = self._system.pread(fd, _PAGE, number * _PAGE) if number >= 0 else b""
@@ -150,7 +150,8 @@ class KeptIds:
     def _all_slots(self, footer: _Footer) -> Iterator[bytes]:
         with opened(self._system, self._path) as fd:
             numbers = (start + page for start, pages in footer.runs for page in range(pages))
-            yield from (_SLOT.pack(*slot) for number in numbers for slot in self._read_slots(fd, number))
+            for slots in (self._read_slots(fd, number) for number in numbers):
+                yield from (slots[at : at + _SLOT.size] for at in range(0, len(slots), _SLOT.size))
 
     def _replace(self, new: _New) -> _Footer:
         """Write a new file, and give it the name when all of it is on the disk."""

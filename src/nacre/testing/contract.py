@@ -615,6 +615,26 @@ def whole_sessions_are_moved_only_as_expected(open_store: Open) -> None:
             sessions.delete("k", expect=now)
 
 
+def ids_are_kept_without_limit_for_those_who_ask(open_store: Open) -> None:
+    """However many records have come since, in which generation they are, and in what a fork shares."""
+    with open_store() as sessions:
+        sessions.set_meta("k", keep_ids=True)
+        first = sessions.add_messages("k", [_user("a"), _user("b")], id="once")
+        many = [_user("-")] * 5000
+        for key in ("k", "fork", "k"):
+            sessions.add_messages(key, many)
+            _same(sessions.add_messages(key, [_user("a"), _user("b")], id="once"), first)
+            with _raises(Conflict):
+                sessions.add_messages(key, [_user("c")], id="once")
+            if key == "k" and not sessions.exists("fork"):
+                sessions.fork("k", "fork")
+        for _ in range(2):
+            sessions.archive("k")
+            _add(sessions, "c")
+            _same(sessions.add_messages("k", [_user("a"), _user("b")], id="once"), first)
+        _same(_live(sessions), ["c"])
+
+
 # Leases
 
 
