@@ -1,7 +1,8 @@
 """The page docs/reference.md, made from the signatures and docstrings of what `nacre` offers: `make reference`.
 
 A new type needs its name in `nacre.__all__`, a docstring and an example in it; it is then among the values, or the
-errors. A new function, or method of `Sessions`, is named in `GROUPS` too: that says where on the page it is.
+errors. A new function, or method of `Sessions`, is named in `GROUPS` too: that says where on the page it is. So is a
+type that belongs next to the method that takes or gives it.
 """
 
 from __future__ import annotations
@@ -24,27 +25,31 @@ from nacre.storage import file_store, protocol
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 
 GROUPS = {
-    "Opening": "open Sessions location close within with_internal_keys SessionStore Forgiving",
+    "Opening": "open Durability Sessions location close within with_internal_keys SessionStore Forgiving",
     "One session": "Session",
+    "Messages": "Message ToolCall AnyMessage",
     "Writing": """
         add_message add_full_message add_messages submit append update set_summary set_history truncate_history
         set_meta set_labels
     """,
+    "Operations": "AnyOperation AnyEntry AppendRecord SetMeta Summarise Truncate Rewind Pop Pending",
     "Reading": """
-        get_history get_summary get_meta snapshot transcript records follow watch exists status read read_generations
+        get_history get_summary get_meta snapshot Snapshot Version transcript Stored records Entry follow watch Watch
+        exists status Status read read_generations View
     """,
     "Branches": "rewind pop clear fork",
     "Turns": "hold Lease",
     "Listing and searching": """
-        list page search make_vectors resolve add_alias aliases forget_aliases free_key
+        list SessionInfo page Page Order Which search Hit make_vectors resolve add_alias aliases forget_aliases free_key
     """,
     "Archiving and erasing": """
-        archive unarchive move_to_trash list_trash restore_from_trash erase_from_trash delete redact Redaction
-        finish_redactions
+        archive unarchive move_to_trash list_trash TrashedSession restore_from_trash erase_from_trash delete redact
+        Redaction finish_redactions
     """,
     "Upkeep": """
-        save verify repair quarantine restore discard generation disk_usage log_size key_of_file has_other_logs
-        remove_leftovers journal load
+        save verify Report Finding repair Receipt quarantine QuarantineEntry QuarantineRecord restore discard Settlement
+        generation GenerationInfo disk_usage DiskUsage log_size key_of_file has_other_logs remove_leftovers Leftover
+        journal Journal load Load
     """,
     "Asyncio": " ".join(["open_async", *sorted((name for name in nacre.__all__ if name[:5] == "Async"), reverse=True)]),
 }
@@ -70,6 +75,14 @@ In each of them `sessions` is a store of its own, with one session:
 >>> sessions.add_message("cli:1", "assistant", "Mother-of-pearl.")
 3
 ```
+
+Words that come up everywhere:
+
+- A **session** is everything under one key, such as `cli:1`. The first write begins it.
+- A **record** is one line of its log, and has a number. Messages are records; so are summaries, notes and usage.
+- **Live** messages are those of the history now. What was truncated, summarised or rewound stays in the transcript.
+- A **generation** is a session from its beginning to its archiving. A write to the key then begins the next one.
+- **Meta** is the title of a session, its labels, and fields of your own.
 """
 
 

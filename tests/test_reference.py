@@ -98,5 +98,12 @@ def test_every_example_runs(name: str, root: Path) -> None:
             assert not said, "".join(said)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if has_example(name)])
+def test_nothing_is_said_after_an_example(name: str) -> None:
+    parts = doctest.DocTestParser().parse(inspect.getdoc(reference.find(name)) or "")
+    first = next(at for at, part in enumerate(parts) if isinstance(part, doctest.Example))
+    assert [part for part in parts[first:] if isinstance(part, str) and part.strip()] == []
+
+
 def test_the_page_is_what_is_made_now() -> None:
     assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run `make reference`"

@@ -97,10 +97,10 @@ AnyMessage = Message | Mapping[str, Any]
 """A message, or a mapping in OpenAI's chat shape."""
 
 AnyEntry = AnyMessage | AppendRecord | SetMeta
-"""What `submit` takes: messages, and what is stored together with them."""
+"""What can be appended: messages, and records and meta that are stored together with them."""
 
 AnyOperation = AnyEntry | Summarise | Truncate | Rewind | Pop
-"""What `update` takes: entries, and changes of the history."""
+"""What `submit` and `update` take: what can be appended, and changes of the history."""
 
 _NOTES = ("use", "tool")
 _MAX_ID = 256
@@ -113,7 +113,7 @@ _NAME = re.compile(r"[a-z]+\Z")
 
 @runtime_checkable
 class SessionStore(Protocol):
-    """The nine methods that every agent loop of this family calls.
+    """The nine methods that an agent loop needs: a type for code that takes `Sessions` and `Forgiving` alike.
 
     >>> isinstance(sessions, nacre.SessionStore), isinstance(nacre.Forgiving(sessions), nacre.SessionStore)
     (True, True)
@@ -192,7 +192,7 @@ class Sessions:
     stored and DurabilityUnknown when that cannot be known; reads of an unknown key give empty values.
     An argument of the wrong type or value raises InvalidArgument before anything is read or written.
 
-    Every write can be told what the caller has seen. With `expect` it raises Conflict, and stores nothing, if the
+    Every write takes what the caller has seen. With `expect` it raises Conflict, and stores nothing, if the
     session has changed since: `Snapshot.expect` is about the history, `Snapshot.version` about everything stored.
 
     Most writes take an `id`, any text that names this one write. A retry under the same id stores nothing and returns
@@ -369,7 +369,9 @@ class Sessions:
         self.update(key, [Truncate(check_count(keep_last, "keep_last"))], expect=expect, id=id)
 
     def save(self, key: str) -> None:
-        """Move what is no longer live out of the log, when most of the log is that; usually nothing to do.
+        """Move what is no longer live out of the log, if that is most of it; everything can still be read.
+
+        Nobody has to call it. With `durability="relaxed"`, what was written is durable when it has returned.
 
         >>> sessions.truncate_history("cli:1", 0)
         >>> sessions.save("cli:1")
@@ -377,7 +379,7 @@ class Sessions:
         self._store.compact(_key(key), session_state.keep)
 
     def close(self) -> None:
-        """Release everything; twice is harmless.
+        """Wait until what was submitted is stored, and release everything; twice is harmless.
 
         >>> sessions = nacre.open(":memory:")
         >>> sessions.close()
@@ -456,9 +458,9 @@ class Sessions:
         return self._read(key, get, Snapshot())
 
     def read(self, key: str, get: Callable[[View], T], *, generation: str = "") -> T | None:
-        """The result of a function of a session at one moment; None if there is none. It may be called more than once.
+        """Call a function with a View of a session at one moment, and return its result; None if there is no session.
 
-        It is given the newest generation, or the one that is named.
+        The View is of the newest generation, or of the one that is named. The function may be called more than once.
 
         >>> sessions.read("cli:1", lambda view: (view.n, view.is_archived))
         (3, False)
@@ -468,9 +470,9 @@ class Sessions:
         return self._store.read_generation(self.resolve(key), check_text(generation, "generation"), get)
 
     def read_generations(self, key: str, get: Callable[[View], T | None]) -> builtins.list[T]:
-        """The results of a function of every generation of a session, oldest first, without those that are None.
+        """Call a function with a View of every generation, oldest first; returns the results that are not None.
 
-        It may be called more than once for each.
+        The function may be called more than once for each.
 
         >>> sessions.archive("cli:1")
         >>> sessions.add_message("cli:1", "user", "A new conversation.")
@@ -789,9 +791,9 @@ class Sessions:
         return self._read(key, lambda _: True, default=False)
 
     def status(self, key: str) -> Status:
-        """Tell what a key has without reading it, which would repair a damaged log; other names are not looked up.
+        """Tell what a key has: `active`, `archived`, `emptied` (an active log that has lost everything), or "".
 
-        That is `active`, `archived`, `emptied` (an active log that has lost everything), or "" for nothing.
+        The log is not read, which would repair a damaged one. Other names are not looked up.
 
         >>> sessions.archive("cli:1")
         >>> sessions.status("cli:1")
@@ -800,7 +802,7 @@ class Sessions:
         return self._store.status(_key(key))
 
     def free_key(self, key: str) -> str:
-        """The first key without a session that is made of another and a number, as `key-2`.
+        """The first of `key-2`, `key-3` and so on that has no session.
 
         >>> sessions.free_key("cli:1")
         'cli:1-2'
@@ -1034,7 +1036,7 @@ class Sessions:
             return log_size(files.system, files.location, key)
 
     def key_of_file(self, path: str) -> str | None:
-        """The key of the session that a file in the store's folders is of; None if it does not tell.
+        """The key of the session that a file in the store's folders belongs to; None if the file does not tell.
 
         >>> from pathlib import Path
         >>> [sessions.key_of_file(str(path)) for path in Path(sessions.location, "sessions").glob("*.jsonl")]
@@ -1273,7 +1275,7 @@ class Sessions:
         return self._store.watch()
 
     def load(self) -> Load | None:
-        """What the store has to write; None for one in memory.
+        """How busy the writers of the store are; None for one in memory.
 
         >>> sessions.load().batches, nacre.open(":memory:").load()
         (2, None)
@@ -1355,12 +1357,15 @@ class Sessions:
     ) -> Iterator[Entry]:
         """The records of a kind, or of all kinds, with their fields, oldest first; only what is taken is read.
 
+        With `after` and `before`, both exclusive, only those between two numbers; with `last`, the last few of them.
+        Numbers start again with each generation: where one is given, only the newest generation is read, otherwise
+        all of them. The last record is the one that is the last now. No lock is held between two records; if the
+        session is deleted meanwhile, they end.
+
         >>> [(entry.n, entry.kind) for entry in sessions.records("cli:1")]
         [(1, 'open'), (2, 'msg'), (3, 'msg')]
-
-        They are those of all generations, up to the record that is the last one now. Numbers start again with each
-        generation: with `after` or `before`, which are exclusive, those of the newest one alone. With `last`, the last
-        few of them. No lock is held between two of them; if the session is deleted meanwhile, they end.
+        >>> [entry.data["content"] for entry in sessions.records("cli:1", "msg", last=1)]
+        ['Mother-of-pearl.']
         """
         wanted = RecordRange(
             kind=None if kind is None else check_text(kind, "kind"),

@@ -1785,7 +1785,7 @@ def a_message_is_erased_by_another_name_of_its_session(open_store: Open) -> None
 
 
 def copies_elsewhere_are_erased_after_those_of_the_store(open_store: Open) -> None:
-    """Who has some is told once; its error is the caller's, and the message is erased all the same."""
+    """Who has some is called once; its error is the caller's, and the message is erased all the same."""
     told: list[tuple[int, list[object]]] = []
 
     def fail(_: Redaction) -> None:
