@@ -2919,6 +2919,27 @@ def a_turn_is_held_by_one_at_a_time(open_store: Open) -> None:
         other.close()
 
 
+def a_turn_is_taken_over_from_another_opening(open_store: Open) -> None:
+    """Its late holder stores nothing more, and the number goes on after reopening."""
+    with open_store() as one, open_store() as two:
+        lost, lease = one.hold("k"), two.hold("k")
+        lost.take()
+        one.add_messages("k", [_user("a")], lease=lost)
+        lease.take_over()
+        with _raises(LeaseLost):
+            one.add_messages("k", [_user("b")], lease=lost)
+        two.add_messages("k", [_user("c")], lease=lease)
+        number = lease.number
+        lease.close()
+        lost.close()
+    with open_store() as sessions:
+        later = sessions.hold("k")
+        later.take()
+        sessions.add_messages("k", [_user("d")], lease=later)
+        _same((later.number, _live(sessions)), (number, ["a", "c", "d"]))
+        later.close()
+
+
 def a_follower_sees_what_another_opening_writes(open_store: Open) -> None:
     """What is durable is given, in whichever opening it was written."""
     with open_store() as one, open_store() as two:

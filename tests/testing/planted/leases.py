@@ -8,7 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from nacre import LeaseLost, SessionBusy, Sessions, Version, View
-from nacre.records import Operation, Record, Records, RecordStamp, Rewind, State, TakeOver, Transaction
+from nacre.records import AppendRecord, Operation, Record, Records, RecordStamp, Rewind, State, TakeOver, Transaction
+from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
 from nacre.testing import contract
 from tests.testing.planted.conditions import forget
@@ -71,6 +72,22 @@ class TakingOverStoresNothing(MemoryStore):
         if by_force:
             self._turns.clear()
         super().lend(lease)
+
+
+@planted(contract.a_turn_is_taken_over_from_another_opening)
+class AnOpeningKnowsOnlyItsOwnTakeovers(FileStore):
+    has_taken = False
+
+    def run(self, key: str, transaction: Transaction) -> int:
+        self.has_taken |= any(isinstance(one, TakeOver) for one in transaction.operations)
+        return super().run(key, transaction if self.has_taken else replace(transaction, fence=None))
+
+
+@planted(contract.a_turn_is_taken_over_from_another_opening)
+class ATakeoverIsAPlainNote(FileStore):
+    def run(self, key: str, transaction: Transaction) -> int:
+        notes = [AppendRecord("x.turn", {}) if isinstance(one, TakeOver) else one for one in transaction.operations]
+        return super().run(key, replace(transaction, operations=notes))
 
 
 @planted(contract.a_turn_that_was_taken_over_stores_nothing_more)
