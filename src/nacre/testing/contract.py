@@ -1598,7 +1598,7 @@ _WORDS = "the code is 4711, and nobody may know it"
 
 
 def _said(sessions: Sessions, key: str = "k") -> str:
-    """Everything that can be read of a session, as one text."""
+    """Everything that can be read of an active session, as one text."""
     entries = list(sessions.records(key))
     followed = sessions.follow(key)
     seen = [next(followed) for entry in entries if entry.generation == entries[-1].generation]
@@ -3155,6 +3155,16 @@ def what_is_erased_from_the_trash_is_gone(open_store: Open) -> None:
                 call(trashed.id)
         with _raises(SessionNotFound):
             sessions.move_to_trash("k")
+
+
+def a_message_in_the_trash_can_be_erased(open_store: Open) -> None:
+    """The session stays there, and comes back with the hole."""
+    with open_store() as sessions:
+        n = sessions.add_message("k", "user", _WORDS)
+        sessions.move_to_trash("k")
+        _same((sessions.redact("k", n).erased, sessions.exists("k")), ((n,), False))
+        sessions.restore_from_trash(sessions.list_trash()[0].id)
+        _same((_ever(sessions), _WORDS in _said(sessions), sessions.verify().ok), ([""], False, True))
 
 
 def restoring_next_to_an_active_session_is_a_conflict(open_store: Open) -> None:

@@ -344,6 +344,21 @@ class WhatWasErasedIsHiddenByThisProcess(Sessions):
         return [replace(message, content="") if n in self.erased else message for n, message in read]
 
 
+@planted(contract.a_message_in_the_trash_can_be_erased, files=True)
+class TheTrashIsNotSearchedForWhatIsErased(Sessions):
+    def redact(self, key: str, n: int, **rest: Any) -> Any:
+        if not self.exists(key):
+            raise SessionNotFound(f"there is no session {key!r}")
+        return super().redact(key, n, **rest)
+
+
+@planted(contract.a_message_in_the_trash_can_be_erased, files=True)
+class ErasingRestoresASession(Sessions):
+    def redact(self, key: str, n: int, **rest: Any) -> Any:
+        self.restore_from_trash(self.list_trash()[0].id)
+        return super().redact(key, n, **rest)
+
+
 @planted(contract.an_erased_message_is_not_found)
 class TheIndexKeepsWhatWasErased(Index):
     def erase(self, key: str) -> None:
