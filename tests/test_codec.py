@@ -279,7 +279,7 @@ def test_two_messages_do_not_share_their_extra() -> None:
 @pytest.mark.parametrize(
     ("mapping", "reason"),
     [
-        ({"content": "a"}, "needs a role, or an item that is none a type"),
+        ({"content": "a"}, "needs a role, or a type if it is another"),
         ({"type": "", "id": "a"}, "needs a role"),
         ({"type": 7}, "needs a role"),
         ({"role": "", "type": "reasoning", "content": "a"}, "role must be a word"),

@@ -178,7 +178,7 @@ class InvalidMessage(InvalidArgument):
     ...     sessions.add_full_message("cli:1", {"content": "hello"})
     ... except nacre.InvalidMessage as error:
     ...     print(error)
-    a message needs a role
+    a message needs a role, or a type if it is another kind of item
     """
 
 

@@ -135,7 +135,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
         rest = dict(check_mapping(mapping, "a message"))
         if "role" not in rest:
             if not is_type(rest.get("type")):
-                raise InvalidMessage("a message needs a role, or an item that is none a type")
+                raise InvalidMessage("a message needs a role, or a type if it is another kind of item")
             return cls(role="", extra=rest)
         known: dict[str, Any] = {field: rest.pop(field) for field in cls._PLAIN if field in rest}
         calls = rest.pop("tool_calls", None) or ()

@@ -19,6 +19,9 @@ def to_openai(messages: Iterable[Message]) -> list[dict[str, Any]]:
     Every call is directly followed by its result, or by one that says that it was interrupted. System messages at the
     beginning stay; one that comes later is a user's words, with its role in brackets. Items without a role are left
     out.
+
+    >>> nacre.to_openai(sessions.get_history("cli:1"))[0]
+    {'role': 'user', 'content': 'What is nacre?'}
     """
     heads, rest = _split(messages)
     return [message.to_openai() for message in (*heads, *rest)]
@@ -28,6 +31,10 @@ def to_anthropic(messages: Iterable[Message]) -> tuple[str, list[dict[str, Any]]
     """The system text and the messages for `client.messages.create(system=…, messages=…)`.
 
     The same; results that follow each other are in one turn, and turns of the user and the assistant alternate.
+
+    >>> system, messages = nacre.to_anthropic(sessions.get_history("cli:1"))
+    >>> system, [message["role"] for message in messages]
+    ('', ['user', 'assistant'])
     """
     heads, rest = _split(messages)
     turns: list[dict[str, Any]] = []
