@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
@@ -121,7 +122,8 @@ def describe(name: str) -> str:
     if example:
         parts.append(f"```pycon\n{example}\n```")
     if inspect.isclass(value) and value not in (nacre.Sessions, nacre.AsyncSessions, nacre.Forgiving):
-        lines = [f"- `{call_of_member(each, member)}`: {split_doc(member)[0]}" for each, member in members(value)]
+        said = ((call_of_member(each, member), split_doc(member)[0]) for each, member in members(value))
+        lines = [f"- `{call}`: {' '.join(prose.split())}" for call, prose in said]
         parts += ["\n".join(lines)] * bool(lines)
     return "\n\n".join(parts) + "\n"
 
@@ -173,7 +175,10 @@ def call_of_member(name: str, member: Any) -> str:
     if isinstance(member, property):
         return name
     function = member.__func__ if isinstance(member, classmethod) else member
-    arguments = [one.partition(":")[0] for one in arguments_of(function)]
+    arguments = [
+        re.sub(r": .*?(?: = (.*))?$", lambda found: f"={found[1]}" if found[1] else "", one)
+        for one in arguments_of(function)
+    ]
     return f"{name}({', '.join(arguments)})"
 
 
