@@ -683,3 +683,15 @@ def test_what_cannot_be_finished_does_not_keep_others_from_opening(
         assert sessions.get_history("other")[0].content == "hello"
     assert "could not be erased completely" in caplog.text
     assert len(list((root / "redacting").iterdir())) == 1
+
+
+def test_a_redaction_that_failed_is_finished_by_another_one(tmp_path: Path) -> None:
+    def fail(found: nacre.Redaction) -> None:
+        raise nacre.StoreError(f"no way for {found.n}")
+
+    with nacre.open(tmp_path / "store") as sessions:
+        n = sessions.add_message("k", "user", SECRET)
+        with pytest.raises(nacre.StoreError, match="no way"):
+            sessions.redact("k", n, erase_copies=fail)
+        assert sessions.redact("k", n, erase_copies=lambda _: None).erased == ()
+        assert list((tmp_path / "store/redacting").iterdir()) == []
