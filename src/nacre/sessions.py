@@ -1250,8 +1250,10 @@ class Sessions:
         return self._entries(self._resolve_or_keep(_key(key)), check_int(after, "after"))
 
     def _entries(self, key: str, after: int) -> Generator[Entry, None, None]:
+        parts = self._parts(key, after)
         with self._store.watch() as watch:
-            for entries, is_last in self._parts(key, after):
+            while True:
+                entries, is_last = next(parts)
                 yield from entries
                 if is_last:
                     watch.wait()
