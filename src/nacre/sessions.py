@@ -106,7 +106,7 @@ _NOTES = ("use", "tool")
 _MAX_ID = 256
 _MAX_OWN = 4096
 _FIRST_PART, _MAX_PART = 64, 1024
-_MAX_LATER = 256
+_MAX_FOLLOWED = 256
 _UID = re.compile(r"[0-9a-f]{32}\Z")
 _NAME = re.compile(r"[a-z]+\Z")
 
@@ -1262,7 +1262,7 @@ class Sessions:
         """The records after a number, some at a time, and whether more can only come; without an end."""
         uid = ""
         while True:
-            found = self._store.later(key, after, uid, _MAX_LATER)
+            found = self._store.later(key, after, uid, _MAX_FOLLOWED)
             uid, after = found.uid, found.upto
             yield [_entry(uid, record) for record in found.records], found.is_last
 
