@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from hashlib import blake2b
+from itertools import count, islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,11 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def store(many: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(many, tmp_path / "store"))
+
+
+def fill(sessions: nacre.Sessions, count: int) -> None:
+    for _ in range(0, count, 500):
+        sessions.add_messages("k", [user("-")] * 500)
 
 
 def index_of(root: Path) -> Path:
@@ -131,6 +137,8 @@ def test_the_first_id_is_known_whatever_becomes_of_session_and_index(
     spoil(index_of(store))
     with nacre.open(store) as sessions:
         assert_known(sessions)
+        new = sessions.add_message("k", "user", "new", id="new")
+        assert sessions.add_message("k", "user", "new", id="new") == new
         assert sessions.verify().ok
 
 
@@ -250,15 +258,39 @@ def test_an_index_that_was_cut_is_written_again(store: Path, view: LogView, size
 
 def test_an_index_of_another_past_is_written_again(store: Path, many: Path) -> None:
     with nacre.open(store) as sessions:
-        sessions.add_messages("k", [user("-")] * 3 * WINDOW)
+        fill(sessions, 3 * WINDOW)
         add(sessions, MANY)
     # The log as it was before, and then goes on otherwise: the index has records that it never had.
     shutil.copytree(many / "sessions", store / "sessions", dirs_exist_ok=True)
     with nacre.open(store) as sessions:
-        assert_known(sessions)
+        sessions.set_meta("k", keep_ids=None)
         number = sessions.add_message("k", "user", "new", id="new")
-        sessions.add_messages("k", [user("-")] * 4 * WINDOW)
+        fill(sessions, 4 * WINDOW)
+        sessions.set_meta("k", keep_ids=True)
         assert sessions.add_message("k", "user", "new", id="new") == number
+        assert_known(sessions)
+
+
+def test_an_index_that_knows_more_than_the_log_is_written_again(store: Path, many: Path) -> None:
+    with nacre.open(store) as sessions:
+        fill(sessions, 3 * WINDOW)
+        add(sessions, MANY)
+    shutil.copytree(many / "sessions", store / "sessions", dirs_exist_ok=True)
+    with nacre.open(store) as sessions:
+        assert_known(sessions)
+
+
+def test_a_page_that_is_full_goes_on_with_the_next(tmp_path: Path) -> None:
+    def page_of(id: str) -> int:
+        return int.from_bytes(blake2b(id.encode(), digest_size=8).digest()) % 5
+
+    # So many that the table has five pages, all of them for the last one.
+    ids = list(islice((f"id{n}" for n in count() if page_of(f"id{n}") == 4), 400))
+    view = MemoryView(Record(v=1, n=n, t="x.a", ts=TIME, id=id, st=State()) for n, id in enumerate(ids, 1))
+    kept = KeptIds(System(), str(tmp_path / "ids" / "k"), UID)
+    found = [kept.find(id, view, least=400, upto=400) for id in ids]
+    assert [seen[0] for seen in found if seen is not None] == list(range(1, 401))
+    assert kept.find("none", view, least=400, upto=400) is None
 
 
 def test_two_ids_with_one_hash_are_told_apart_by_their_records(tmp_path: Path) -> None:

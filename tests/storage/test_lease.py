@@ -123,6 +123,18 @@ def test_a_turn_that_is_taken_over_while_it_is_taken_is_taken_as_it_is_then(root
         assert holder_of(str(root), "k") == 0
 
 
+def test_a_turn_whose_earlier_holder_still_has_its_byte_is_free(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        stopped = sessions.hold("k")
+        stopped.take()
+        place, fences = SessionPaths.of(str(root), "k"), [0, 3, 3, 3]
+        lease = TurnLease(System(), place, fence=lambda: fences.pop(0))
+        lease.take()
+        assert (lease.number, stopped.number) == (3, 0)
+        lease.close()
+        stopped.close()
+
+
 @pytest.mark.parametrize("fence", [None, 7])
 def test_a_take_over_that_another_was_faster_than_says_so(root: Path, fence: int | None) -> None:
     with nacre.open(root):

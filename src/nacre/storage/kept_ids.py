@@ -109,14 +109,14 @@ class KeptIds:
         """The numbers and fingerprints that are there for the hash of an id."""
         packed = name.to_bytes(8, "little")
         for start, pages in footer.runs:
-            for step in range(pages):
-                slots = self._read_slots(fd, start + (name + step) % pages)
+            page, is_full = name, True
+            # A page that is full goes on with the next; the table is half empty, so one is not.
+            while is_full:
+                slots = self._read_slots(fd, start + page % pages)
                 # Most pages do not have it, and need not be taken apart.
                 if packed in slots:
                     yield from ((number, content) for hash, number, content in _SLOT.iter_unpack(slots) if hash == name)
-                # A page that is not full has no more on the next one.
-                if len(slots) < _SLOTS * _SLOT.size:
-                    break
+                page, is_full = page + 1, len(slots) == _SLOTS * _SLOT.size
 
     def _read_slots(self, fd: int, number: int) -> bytes:
         page = self._read_page(fd, number)
