@@ -139,7 +139,8 @@ RIGHT: dict[str, Any] = {
     "role": "user", "content": "x", "message": USER, "last": 1, "summary": "x", "upto": 3, "history": [USER],
     "keep_last": 1, "messages": [USER], "operations": [USER, AppendRecord("use", {"in": 1})], "expect": None,
     "lease": None, "id": "once", "to": 5, "at": 5, "archived": False, "prefix": "", "internal": False, "limit": 3,
-    "order": "updated", "query": "x", "fields": {"title": "x"}, "more": {"label": "x"}, "after": 0, "kind": "x.kind", "data": {"a": 1},
+    "order": "updated", "query": "x", "fields": {"title": "x"}, "more": {"label": "x"}, "after": 0, "kind": "x.kind",
+    "data": {"a": 1},
 }  # fmt: skip
 """A legal value for each parameter; a key is made for each call, and what has no value here gets a text."""
 
