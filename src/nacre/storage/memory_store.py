@@ -137,6 +137,7 @@ class _Life:
             self._payloads.pop(name, None)
         # Fingerprints of what these records were are forgotten, too. A mark shows others that the session has changed.
         self._ids = Ids()
+        self._kept, self._kept_upto = {}, 0
         ts = timestamp(self._system.now())
         mark = Record(v=FORMAT, n=self.n + 1, t="mark", ts=ts, kept=self.n, st=self.state)
         self._lines[self.n :] = [seal(mark)[:-1]]

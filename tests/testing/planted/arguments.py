@@ -35,9 +35,51 @@ class ATextIsTakenForTags(Sessions):
 
 
 @planted(contract.what_cannot_be_stored_is_refused)
-class WhatIsNoJsonBecomesText(Sessions):
+class ContentBecomesText(Sessions):
+    def add_message(self, key: str, role: str, content: Any, **rest: Any) -> Any:
+        return super().add_message(key, role, str(content), **rest)
+
+
+@planted(contract.what_cannot_be_stored_is_refused)
+class WhatIsNoNumberIsNull(Sessions):
+    def set_meta(self, key: str, given: Any = None, /, **fields: Any) -> Any:
+        known = {name: None if str(item) == "nan" else item for name, item in fields.items()}
+        return super().set_meta(key, given, **known)
+
+
+@planted(contract.what_cannot_be_stored_is_refused)
+class ASetBecomesAList(Sessions):
+    def set_meta(self, key: str, given: Any = None, /, **fields: Any) -> Any:
+        listed: dict[str, Any] = {
+            name: sorted(item) if isinstance(item, set) else item for name, item in fields.items()
+        }
+        return super().set_meta(key, given, **listed)
+
+
+@planted(contract.what_cannot_be_stored_is_refused)
+class ANumberBecomesAName(Sessions):
     def append(self, key: str, kind: str, data: Any, **rest: Any) -> Any:
-        return super().append(key, kind, str(data) if isinstance(data, bytes) else data, **rest)
+        named = {str(name): item for name, item in data.items()} if isinstance(data, dict) else data
+        return super().append(key, kind, named, **rest)
+
+
+@planted(contract.what_cannot_be_stored_is_refused)
+class ALongNumberIsRounded(Sessions):
+    def append(self, key: str, kind: str, data: Any, **rest: Any) -> Any:
+        return super().append(key, kind, float(data) if isinstance(data, int) else data, **rest)
+
+
+@planted(contract.what_cannot_be_stored_is_refused)
+class NoHistoryIsAnEmptyOne(Sessions):
+    def set_history(self, key: str, history: Any, **rest: Any) -> Any:
+        return super().set_history(key, history or [], **rest)
+
+
+@planted(contract.what_cannot_be_stored_is_refused)
+class ATextIsAMessage(Sessions):
+    def add_messages(self, key: str, messages: Any, **rest: Any) -> Any:
+        given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        return super().add_messages(key, given, **rest)
 
 
 @planted(contract.what_cannot_be_stored_is_refused)

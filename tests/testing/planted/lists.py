@@ -89,10 +89,64 @@ class EverySessionIsIdle(_Shown):
         return replace(info, state="idle")
 
 
-@planted(contract.a_page_tells_how_a_session_stands)
+@planted(contract.a_page_tells_how_a_session_stands, contract.list_has_the_whole_meta)
 class APageShowsNoOtherMeta(_Shown):
     def show(self, info: Any) -> Any:
         return replace(info, meta={"title": info.title, "other": None})
+
+
+class _ShownMeta(_Shown):
+    """Sessions whose meta a list shows otherwise than it is."""
+
+    def change(self, meta: dict[str, Any], info: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def show(self, info: Any) -> Any:
+        return replace(info, meta=self.change(info.meta, info))
+
+
+@planted(contract.list_has_the_whole_meta)
+class AnArchivedSessionIsListedWithoutMeta(_ShownMeta):
+    def change(self, meta: dict[str, Any], info: Any) -> dict[str, Any]:
+        return {} if info.archived else meta
+
+
+@planted(contract.list_has_the_whole_meta)
+class FieldsThatWereTakenAwayAreListed(_ShownMeta):
+    def change(self, meta: dict[str, Any], info: Any) -> dict[str, Any]:
+        ever = {name for entry in self.records(info.key, "meta") for name in entry.data["meta"]}
+        return {**dict.fromkeys(ever), **meta}
+
+
+@planted(contract.list_has_the_whole_meta)
+class LabelsAreListedThatNobodySet(_ShownMeta):
+    def change(self, meta: dict[str, Any], info: Any) -> dict[str, Any]:
+        return {"title": info.title, "pinned": info.pinned, **meta}
+
+
+@planted(contract.list_has_the_whole_meta)
+class OnlyTextsOfMetaAreListed(_ShownMeta):
+    def change(self, meta: dict[str, Any], info: Any) -> dict[str, Any]:
+        return {name: item for name, item in meta.items() if isinstance(item, str)}
+
+
+@planted(contract.list_has_the_whole_meta)
+class ALongFieldIsListedAsNull(_ShownMeta):
+    def change(self, meta: dict[str, Any], info: Any) -> dict[str, Any]:
+        return {name: item if len(repr(item)) < 1000 else None for name, item in meta.items()}
+
+
+@planted(contract.list_has_the_whole_meta)
+class ALargeNumberIsListedAsAFloat(_ShownMeta):
+    def change(self, meta: dict[str, Any], info: Any) -> dict[str, Any]:
+        return {name: float(item) if type(item) is int else item for name, item in meta.items()}
+
+
+@planted(contract.list_has_the_whole_meta)
+class AListWithALimitHasNoMeta(Sessions):
+    def list(self, *, limit: int | None = None, **given: Any) -> Any:
+        found = super().list(limit=limit, **given)
+        return found if limit is None else (replace(info, meta={}) for info in found)
 
 
 @planted(contract.list_filters_by_prefix)

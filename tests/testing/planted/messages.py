@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nacre import Message, SessionNotFound, Sessions
+from nacre.codec import PARTS, ROLES
 from nacre.testing import contract
 from tests.testing.planted.table import planted
 
@@ -70,6 +71,103 @@ class _Changed(Sessions):
     def add_full_message(self, key: str, message: Message | Mapping[str, Any], **rest: Any) -> Any:
         value = message if isinstance(message, Message) else Message.from_mapping(message)
         return super().add_full_message(key, self.change(value), **rest)
+
+
+@planted(contract.a_role_that_no_model_knows_is_stored_as_it_is)
+class AnUnknownRoleOfAFullMessageIsTheUser(_Changed):
+    def change(self, message: Message) -> Message:
+        return replace(message, role=message.role if message.role in ROLES else "user")
+
+
+@planted(contract.a_role_that_no_model_knows_is_stored_as_it_is)
+class RolesAreWrittenSmall(_Changed):
+    def change(self, message: Message) -> Message:
+        return replace(message, role=message.role.lower())
+
+
+@planted(contract.a_role_that_no_model_knows_is_stored_as_it_is)
+class UnknownPartsAreLeftOut(_Changed):
+    def change(self, message: Message) -> Message:
+        parts = message.content if isinstance(message.content, list) else []
+        return replace(
+            message, content=[part for part in parts if isinstance(part, dict) and part.get("type") in PARTS]
+        )
+
+
+@planted(contract.a_role_that_no_model_knows_is_stored_as_it_is)
+class RolesAreStripped(Sessions):
+    def add_messages(self, key: str, messages: Iterable[Any], **rest: Any) -> Any:
+        return super().add_messages(key, [replace(one, role=one.role.strip()) for one in messages], **rest)
+
+
+@planted(contract.a_role_that_no_model_knows_is_stored_as_it_is)
+class ALongRoleIsCut(Sessions):
+    def transcript(self, key: str, **rest: Any) -> Any:
+        found = super().transcript(key, **rest)
+        return [replace(one, message=replace(one.message, role=one.message.role[:64])) for one in found]
+
+
+@planted(contract.a_role_that_no_model_knows_is_stored_as_it_is)
+class AReplacedHistoryHasOnlyKnownRoles(Sessions):
+    def set_history(self, key: str, history: Iterable[Any], **rest: Any) -> Any:
+        return super().set_history(key, [one for one in history if one.role in ROLES], **rest)
+
+
+class _Items(Sessions):
+    """Sessions that change how an item without a role is read."""
+
+    def change(self, item: Message) -> Message | None:
+        raise NotImplementedError
+
+    def get_history(self, key: str, **rest: Any) -> Any:
+        read = super().get_history(key, **rest)
+        found = [message if message.role else self.change(message) for message in read]
+        return [message for message in found if message is not None]
+
+
+@planted(contract.an_item_without_a_role_is_kept_as_it_was_given)
+class ItemsAreLeftOutOfTheHistory(_Items):
+    def change(self, item: Message) -> Message | None:
+        return None
+
+
+@planted(contract.an_item_without_a_role_is_kept_as_it_was_given)
+class AnItemIsTheAssistants(_Items):
+    def change(self, item: Message) -> Message | None:
+        return replace(item, role="assistant")
+
+
+@planted(contract.an_item_without_a_role_is_kept_as_it_was_given)
+class FieldsOfAnItemAreReadAsThoseOfAMessage(_Items):
+    def change(self, item: Message) -> Message | None:
+        extra = dict(item.extra)
+        return replace(item, name=extra.pop("name"), content=extra.pop("content"), extra=extra)
+
+
+@planted(contract.an_item_without_a_role_is_kept_as_it_was_given)
+class AnItemHasTheTimeItWasStored(_Items):
+    def change(self, item: Message) -> Message | None:
+        return replace(item, extra={**item.extra, "created": item.created})
+
+
+@planted(contract.an_item_without_a_role_is_kept_as_it_was_given)
+class FieldsOfAnItemThatAreNullAreDropped(_Items):
+    def change(self, item: Message) -> Message | None:
+        return replace(item, extra={name: value for name, value in item.extra.items() if value is not None})
+
+
+@planted(contract.an_item_without_a_role_is_kept_as_it_was_given)
+class WhatHasNoTypeIsAnItem(Sessions):
+    def add_full_message(self, key: str, message: Any, **rest: Any) -> Any:
+        is_item = isinstance(message, dict) and "role" not in message
+        return super().add_full_message(key, {"type": "item", **message} if is_item else message, **rest)
+
+
+@planted(contract.an_item_without_a_role_is_kept_as_it_was_given)
+class AnEmptyRoleIsTheUsers(Sessions):
+    def add_full_message(self, key: str, message: Any, **rest: Any) -> Any:
+        has_none = isinstance(message, Message) and not message.role
+        return super().add_full_message(key, replace(message, role="user") if has_none else message, **rest)
 
 
 @planted(contract.every_field_of_a_message_survives)
@@ -158,7 +256,7 @@ class TheHistoryThatIsKeptIsGivenOut(Sessions):
         return self._kept[1]
 
 
-@planted(contract.an_invalid_message_is_refused)
+@planted(contract.an_invalid_message_is_refused, contract.bytes_are_refused_where_only_json_is_kept)
 class WhatIsNoTextBecomesText(Sessions):
     def add_full_message(self, key: str, message: Any, **rest: Any) -> Any:
         if isinstance(message, dict) and isinstance(message.get("content"), bytes):

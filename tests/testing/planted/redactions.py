@@ -117,6 +117,12 @@ class ErasingTwiceIsAConflict(Sessions):
         return super().redact(key, n, **rest)
 
 
+@planted(contract.an_erased_message_cannot_be_brought_back)
+class WhatWasErasedBeforeIsNamedAgain(Sessions):
+    def redact(self, key: str, n: int, **rest: Any) -> Any:
+        return replace(super().redact(key, n, **rest), erased=(n,))
+
+
 class _Store(MemoryStore):
     """A store whose `redact` has the arguments of a backend, so that a bug names only those that it changes."""
 
@@ -234,6 +240,16 @@ class OtherContentUnderAnIdIsNoError(Sessions):
             return super().add_message(key, role, content, **rest)
         except Conflict:
             return self.snapshot(key).n
+
+
+@planted(contract.a_retry_of_an_erased_write_is_known)
+class IdsRememberWhatWasErased(_Store):
+    def redact(self, key: str, n: int, **how: Any) -> Redaction:
+        life = self._active[key]
+        before = life._ids
+        found = super().redact(key, n, **how)
+        life._ids = before
+        return found
 
 
 @planted(contract.what_cannot_be_erased_is_refused)
