@@ -231,6 +231,15 @@ def test_many_runs_become_one(tmp_path: Path) -> None:
     assert sum(later < size for size, later in pairwise(sizes)) == 3
 
 
+@pytest.mark.parametrize("first", [104, 105, 106, 107, 108])
+def test_a_group_is_in_the_index_as_a_whole(tmp_path: Path, first: int) -> None:
+    view = records(300)
+    kept, whole = (KeptIds(System(), str(tmp_path / "ids" / name), UID) for name in "ab")
+    for upto in (first, 200):
+        kept.find("none", view, least=upto - 5, upto=upto)
+    assert kept.find("id105", view, least=190, upto=200) == whole.find("id105", view, least=190, upto=200)
+
+
 def test_records_that_were_moved_out_before_they_were_in_the_index_are_found(tmp_path: Path) -> None:
     kept = KeptIds(System(), str(tmp_path / "ids" / "k"), UID)
     whole = records(1000)
