@@ -273,6 +273,20 @@ def test_a_retry_of_an_erased_message_is_answered_with_its_number(tmp_path: Path
             sessions.add_messages("k", [Message(role="user", content="anything")], id="j")
 
 
+def test_the_generation_after_it_keeps_no_fingerprint_of_it(tmp_path: Path) -> None:
+    with nacre.open(tmp_path) as sessions:
+        n = sessions.add_message("k", "user", SECRET, id="once")
+        sessions.archive("k")
+        sessions.add_messages("k", [Message(role="user", content="-" * 2000)] * 200, id="many")
+        sessions.truncate_history("k", 1)
+        sessions.save("k")
+        sessions.redact("k", n, generation=sessions.transcript("k")[0].generation)
+        (carried,) = [line for line in log_of(tmp_path, "k").read_text().splitlines() if '"t":"ids"' in line]
+        assert list(json.loads(carried)["ids"]) == ["many"]
+    with nacre.open(tmp_path) as sessions:
+        assert sessions.add_message("k", "user", "a guess", id="once") == n
+
+
 def test_summaries_that_cover_a_message_are_named_and_can_be_erased(tmp_path: Path) -> None:
     with nacre.open(tmp_path / "store") as sessions:
         for text in (SECRET, "two", "three"):

@@ -21,7 +21,7 @@ from nacre.storage.quarantine import Aside, entries, settle
 from nacre.storage.recovery import Level
 from nacre.storage.session_files import Root, erase_rest, share, start_fork
 from nacre.storage.system import System, is_from_system
-from nacre.storage.transaction import PendingCommit, check_expect
+from nacre.storage.transaction import Ids, PendingCommit, check_expect
 from nacre.storage.writer import ALL, LogWriter
 
 logger = logging.getLogger(__name__)
@@ -159,8 +159,9 @@ class Log:
 
             # 6. Then the log, without what was moved.
             header = rewrite.renew_header(header, extent, high=writer.n, kept=len(wanted))
-            closing, ids = writer.closing(), writer.window()
-            writer.install(rewrite.compact(survey, wanted, header=header, closing=closing, ids=ids))
+            #    Ids of the generation before stay in that one, where what they tell of a message can be erased with it.
+            ids = Ids().window(writer.view())
+            writer.install(rewrite.compact(survey, wanted, header=header, closing=writer.closing(), ids=ids))
             return True
 
     # ---- repair and restore

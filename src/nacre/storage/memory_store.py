@@ -119,6 +119,9 @@ class _Life:
         earlier = self._earlier
         return earlier.kept(id, earlier.state, rules) if earlier is not None else None
 
+    def forget_ids(self) -> None:
+        self._ids = Ids()
+
     def earlier_fence(self) -> int:
         return self._earlier.state.fence if self._earlier is not None else 0
 
@@ -136,7 +139,7 @@ class _Life:
         for name in found.payloads:
             self._payloads.pop(name, None)
         # Fingerprints of what these records were are forgotten, too. A mark shows others that the session has changed.
-        self._ids = Ids()
+        self.forget_ids()
         self._kept, self._kept_upto = {}, 0
         ts = timestamp(self._system.now())
         mark = Record(v=FORMAT, n=self.n + 1, t="mark", ts=ts, kept=self.n, st=self.state)
@@ -376,6 +379,9 @@ class MemoryStore:
             if not lives:
                 raise SessionNotFound(f"there is no session {key!r}" + f" with the generation {uid}" * bool(uid))
             life, record = lives[-1], lives[-1].find(n)
+            for one in self._lives(key):
+                # A generation knows the ids of the one before it, with fingerprints.
+                one.forget_ids()
             everybody = [*self._active.values(), *(one for archived in self._archived.values() for one in archived)]
             forks = {one.key for one in everybody if one is not life and record is not None and one.find(n) == record}
             return replace(life.redact(n, find_copies), forks=tuple(sorted(forks)))

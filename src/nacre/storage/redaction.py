@@ -189,6 +189,8 @@ class Redactor:
                 if place is None:
                     raise SessionNotFound(f"there is no session {key!r}" + f" with the generation {uid}" * bool(uid))
                 self._let_follow(place)
+                # The generation after it knows its ids, with fingerprints.
+                session.log.writer.forget_ids()
                 with self._open_log(place) as log:
                     return hold(log, place)
 

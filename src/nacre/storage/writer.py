@@ -608,7 +608,7 @@ class LogWriter:
         changed = (lines.get(n, line) for n, line in survey.lines())
         self.install(Successor(self.header, mark.n, self.state, chain(changed, [seal(mark)])))
         # Fingerprints of what these records were are forgotten, too.
-        self._ids = Ids()
+        self.forget_ids()
 
     def bring_back(self, transaction: Transaction) -> None:
         """Put moved-out records to which a transaction rewinds into the log again."""
@@ -680,6 +680,10 @@ class LogWriter:
     def window(self) -> dict[str, Seen]:
         """The idempotency keys that still count."""
         return self._ids.window(self.view(), self._earlier_ids)
+
+    def forget_ids(self) -> None:
+        """Read the idempotency keys again when they are needed: records that they tell of were changed."""
+        self._ids = Ids()
 
     def _earlier_ids(self) -> dict[str, Seen]:
         """The ids of the newest archived generation; none if it was deleted or cannot be read."""

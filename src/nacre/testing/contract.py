@@ -1752,6 +1752,19 @@ def a_retry_of_an_erased_write_is_known(open_store: Open) -> None:
         _same(sessions.snapshot("k"), before)
 
 
+def a_retry_of_a_write_erased_in_an_earlier_generation_is_known(open_store: Open) -> None:
+    """Whatever it says, though the next generation has known it by its content."""
+    with open_store() as sessions:
+        n = sessions.add_message("k", "user", _WORDS, id="once")
+        sessions.archive("k")
+        _add(sessions, "b")
+        with _raises(Conflict):
+            sessions.add_message("k", "user", "a guess", id="once")
+        sessions.redact("k", n, generation=sessions.transcript("k")[0].generation)
+        _same([sessions.add_message("k", "user", text, id="once") for text in (_WORDS, "a guess")], [n, n])
+        _same(_live(sessions), ["b"])
+
+
 def a_retry_of_an_erased_write_is_known_without_limit(open_store: Open) -> None:
     """Where ids are kept: what the store remembers of the words is erased, too, and nothing else."""
     with open_store() as sessions:

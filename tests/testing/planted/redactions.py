@@ -252,6 +252,22 @@ class IdsRememberWhatWasErased(_Store):
         return found
 
 
+@planted(contract.a_retry_of_a_write_erased_in_an_earlier_generation_is_known)
+class TheNextGenerationRemembersWhatWasErased(_Store):
+    def redact(self, key: str, n: int, **how: Any) -> Redaction:
+        before = self._active[key]._ids
+        found = super().redact(key, n, **how)
+        self._active[key]._ids = before
+        return found
+
+
+@planted(contract.a_retry_of_a_write_erased_in_an_earlier_generation_is_known)
+class IdsOfEarlierGenerationsDoNotCount(Sessions):
+    def add_message(self, key: str, role: str, content: str, *, id: Any = None, **rest: Any) -> Any:
+        is_earlier = any(self.read_generations(key, lambda view: view.is_archived))
+        return super().add_message(key, role, content, id=None if is_earlier else id, **rest)
+
+
 @planted(contract.what_cannot_be_erased_is_refused)
 class ErasingNothingIsNoError(Sessions):
     def redact(self, key: str, n: int, **rest: Any) -> Any:
