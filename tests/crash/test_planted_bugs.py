@@ -160,7 +160,7 @@ def log_removed_before_the_rest(patch: pytest.MonkeyPatch) -> None:
 
 
 def deletion_not_recorded(patch: pytest.MonkeyPatch) -> None:
-    def erased(self: Log) -> None:
+    def erased(self: Log, expect: object = None) -> None:
         with self.writer.hold(create=False):
             session_files.erase_rest(self._system, self._place, upto="~")
             self.writer.remove()
