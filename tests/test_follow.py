@@ -296,3 +296,14 @@ def test_what_a_store_has_to_write_is_told(tmp_path: Path) -> None:
         assert (sessions.load(), memory.load()) == (Load(open=1, batches=1, unsound=0), None)
         assert sessions.within("k").load() == sessions.load()
         sessions.within("k").watch().close()
+
+
+@pytest.mark.parametrize("place", ["store", ":memory:"])
+def test_a_watch_that_is_closed_twice_closes_no_file_of_another(root: Path, place: str) -> None:
+    with nacre.open(place if place == ":memory:" else root) as sessions:
+        watch = sessions.watch()
+        watch.close()
+        others = [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]
+        watch.close()
+        for fd in others:
+            os.close(fd)

@@ -43,9 +43,11 @@ class Watch:
         self.close()
 
     def close(self) -> None:
-        """Watch no longer."""
-        if self._fd >= 0:
-            os.close(self._fd)
+        """Watch no longer; twice is harmless."""
+        # First: the number may be another file's as soon as it is closed.
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     @property
     def fd(self) -> int:
@@ -92,9 +94,9 @@ class MemoryWatch(Watch):
     def close(self) -> None:
         with self._lock:
             super().close()
-            if self._bell >= 0:
-                os.close(self._bell)
-            self._fd = self._bell = -1
+            bell, self._bell = self._bell, -1
+            if bell >= 0:
+                os.close(bell)
 
     def tell(self, key: str) -> None:
         """Say that a session has changed."""
