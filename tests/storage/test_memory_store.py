@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import nacre
@@ -10,6 +12,7 @@ from nacre.history import session_state
 from nacre.history.session_state import RULES
 from nacre.records import Operation, Record, Records, RecordStamp, Rules, State, Transaction
 from nacre.storage.memory_store import MemoryStore
+from nacre.storage.transaction import WINDOW
 from nacre.storage.watch import MemoryWatch
 
 
@@ -78,3 +81,24 @@ def test_a_write_in_the_middle_of_a_write_is_refused(way: str) -> None:
     store = MemoryStore(rules=Rules(apply=apply, replay=session_state.replay))
     assert store.run("k", Transaction((encode_text("user", "a"),))) == 2
     assert [listed.key for listed in store.each(archived=False)] == ["k"]
+
+
+def test_who_watches_is_told_that_a_message_was_erased() -> None:
+    sessions = nacre.open(":memory:")
+    n = sessions.add_message("k", "user", "hello")
+    watch = sessions.watch()
+    # Not to wait for a change that is not reported.
+    os.set_blocking(watch.fd, False)
+    sessions.redact("k", n)
+    assert watch.changed() == {watch.name("k")}
+    watch.close()
+
+
+def test_the_fingerprint_of_an_erased_message_is_forgotten_also_if_ids_are_kept() -> None:
+    sessions = nacre.open(":memory:")
+    sessions.set_meta("k", keep_ids=True)
+    n = sessions.add_message("k", "user", "hello", id="i")
+    sessions.add_messages("k", [{"role": "user", "content": "more"}] * WINDOW)
+    assert sessions.add_message("k", "user", "hello", id="i") == n
+    sessions.redact("k", n)
+    assert sessions.add_message("k", "user", "another", id="i") == n

@@ -204,6 +204,7 @@ class MemoryStore:
         self._system = System()
         self._lock = RLock()
         self._watches: WeakSet[MemoryWatch] = WeakSet()
+        self._was_watched = False
         self._active: dict[str, _Life] = {}
         self._archived: dict[str, list[_Life]] = {}
         # Of a lease that was taken over, too: by key and fence.
@@ -234,7 +235,9 @@ class MemoryStore:
                 return number
             finally:
                 self._is_writing = False
-                self._tell(key)
+                # Most stores are never watched, and to go through a weak set costs a tenth of a write.
+                if self._was_watched:
+                    self._tell(key)
 
     def _tell(self, key: str) -> None:
         """Tell those who watch that a session has changed; only with the lock."""
@@ -281,6 +284,7 @@ class MemoryStore:
         watch = MemoryWatch()
         with self._lock:
             self._watches.add(watch)
+            self._was_watched = True
         return watch
 
     def hold(self, key: str) -> Lease:
@@ -384,7 +388,9 @@ class MemoryStore:
                 one.forget_ids()
             everybody = [*self._active.values(), *(one for archived in self._archived.values() for one in archived)]
             forks = {one.key for one in everybody if one is not life and record is not None and one.find(n) == record}
-            return replace(life.redact(n, find_copies), forks=tuple(sorted(forks)))
+            redaction = life.redact(n, find_copies)
+            self._tell(key)
+            return replace(redaction, forks=tuple(sorted(forks)))
 
     def end_redaction(self, redaction: Redaction, *, are_copies_left: bool = False) -> None:
         """Do nothing: what was begun came to its end."""
