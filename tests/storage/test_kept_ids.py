@@ -13,14 +13,16 @@ import pytest
 from msgspec.structs import replace
 
 import nacre
+from nacre.codec import encode_text
 from nacre.history.session_state import RULES
-from nacre.records import MemoryView, Record, State
+from nacre.records import MemoryView, Record, State, Transaction
 from nacre.storage.file_store import FileStore
 from nacre.storage.kept_ids import KeptIds
 from nacre.storage.paths import SessionPaths, make_folder
 from nacre.storage.system import System
-from nacre.storage.transaction import WINDOW
+from nacre.storage.transaction import WINDOW, PendingCommit, content_of, fingerprint
 from nacre.storage.view import LogView, reading
+from nacre.storage.writer import LogWriter
 from nacre.testing import Disk, Fault, Killed, images
 from tests.damage.lines import TIME
 from tests.simulated import ROOT, opened
@@ -140,6 +142,21 @@ def test_the_first_id_is_known_whatever_becomes_of_session_and_index(
         new = sessions.add_message("k", "user", "new", id="new")
         assert sessions.add_message("k", "user", "new", id="new") == new
         assert sessions.verify().ok
+
+
+def test_an_id_that_leaves_the_window_within_a_batch_is_known(tmp_path: Path) -> None:
+    with nacre.Sessions(FileStore(str(tmp_path), rules=RULES, durability="relaxed")) as sessions:
+        sessions.set_meta("k", keep_ids=True)
+        for n in range(5000):
+            add(sessions, n)
+        # The index was made with the first id after the window, and now ends right before the window begins.
+        first = WINDOW + 1 - WINDOW // 2 + 1
+        sessions.add_messages("k", [user("more")] * (first + WINDOW - 1 - 5002))
+    operation = encode_text("user", f"text {first - 3}")
+    retry = PendingCommit(Transaction((operation,), id=f"id{first - 3}", print=fingerprint([content_of(operation)])))
+    new = PendingCommit(Transaction((encode_text("user", "new"),) * 10))
+    LogWriter(System(), SessionPaths.of(str(tmp_path), "k"), rules=RULES).commit([new, retry])
+    assert (retry.number, retry.error) == (first, None)
 
 
 def test_the_ids_of_a_fork_s_past_are_known(store: Path) -> None:

@@ -305,7 +305,8 @@ class Batch:
         # 1. A retry gets the number of the first try.
         if transaction.id is not None:
             seen = self.ids.get(transaction.id) or self._view.window().get(transaction.id)
-            if seen is None or seen[0] <= self.n - WINDOW:
+            # Before the batch: the index has what is older than the window was then.
+            if seen is None or seen[0] <= self._view.n - WINDOW:
                 seen = self._view.kept(transaction.id, self.state, self._rules)
             if seen is not None:
                 if seen[1] not in ("", transaction.print):
