@@ -981,6 +981,22 @@ def test_a_thread_that_cannot_be_started_is_an_error_and_not_a_wait(monkeypatch:
     run(main)
 
 
+def test_a_signal_that_strikes_while_a_write_is_queued_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def strike(_: Thread) -> None:
+        raise TimeoutError("the turn took too long")
+
+    async def main() -> None:
+        async with nacre.open_async(":memory:") as sessions:
+            with monkeypatch.context() as patch:
+                patch.setattr(Thread, "start", strike)
+                with pytest.raises(TimeoutError):
+                    await sessions.add_message("k", "user", "a")
+            await asyncio.wait_for(sessions.add_message("k", "user", "b"), WAIT)
+            assert (await sessions.get_history("k"))[-1].content == "b"
+
+    run(main)
+
+
 # Following
 
 

@@ -230,11 +230,14 @@ class _Work:
         self._requests.append(request)
         # If it was called and has not begun, it will take all that waits.
         if not self._is_called:
-            self._is_called = True
             try:
+                self._is_called = True
                 self._submitter.submit(self._submit_all)
-            except RuntimeError as error:
+            except BaseException as error:
+                # A signal may strike before it is called: then the next one calls.
                 self._is_called = False
+                if not isinstance(error, RuntimeError):
+                    raise
                 # Nobody is called for those either who came meanwhile, from another loop.
                 for *_, waiting in self._take_requests():
                     refuse(waiting, StoreError(f"nothing was stored: {error}"))
