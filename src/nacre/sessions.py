@@ -950,19 +950,26 @@ class Sessions:
         """Finish redactions that were cut short, with the same `erase_copies` that `redact` was called with.
 
         `nacre.open` has finished what is the store's. Call this at the start of a program that has copies of its own.
+        Raises after the others were finished if one cannot be.
 
         >>> def erase_copies(redaction: nacre.Redaction) -> None:
         ...     print("erase what was made of", redaction.key, redaction.n)
         >>> sessions.finish_redactions(erase_copies)  # none was cut short
         """
         files = self._files()
-        for found, has_copies, is_stored in files.resume_redactions() if files is not None else ():
+        failures = []
+        for found, has_copies, is_stored, failure in files.resume_redactions() if files is not None else ():
+            if failure is not None:
+                failures.append(failure)
+                continue
             if not is_stored:
                 self._erase_from_index(found.key)
             if has_copies and erase_copies is not None:
                 erase_copies(found)
             if not (is_stored and has_copies and erase_copies is None):
                 self._store.end_redaction(found, are_copies_left=has_copies and erase_copies is None)
+        if failures:
+            raise failures[0]
 
     def _erase_from_index(self, key: str) -> None:
         if self._index is not None:

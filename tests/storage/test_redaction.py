@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from pathlib import Path
 from zlib import crc32
 
@@ -17,10 +18,11 @@ from nacre.history.session_state import RULES
 from nacre.history.window import window
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
-from nacre.testing import Disk
+from nacre.storage.paths import SessionPaths
+from nacre.testing import Disk, images
 from tests.erased import traces, traces_on
 from tests.paths import log_of
-from tests.simulated import LOG, ROOT, first, opened, say, store
+from tests.simulated import LOG, ROOT, first, names, opened, say, store
 
 SECRET = 'the launch code is "00000000"\tand the door is blue'  # noqa: S105 - said by somebody
 LARGE = "a payload that is long " * 4_000
@@ -709,3 +711,51 @@ def test_a_redaction_that_failed_is_finished_by_another_one(tmp_path: Path) -> N
             sessions.redact("k", n, erase_copies=fail)
         assert sessions.redact("k", n, erase_copies=lambda _: None).erased == ()
         assert list((tmp_path / "store/redacting").iterdir()) == []
+
+
+def test_without_power_neither_index_nor_leftovers_come_back() -> None:
+    disk = Disk()
+    with opened(disk) as sessions:
+        n = sessions.add_message("k", "user", SECRET)
+        uid = sessions.transcript("k")[0].generation
+        home = SessionPaths.of(ROOT, "k")
+        files = [home.ids(uid), f"{home.ids(uid)}.0a1b2c3d.tmp", home._replace(archived=uid).scratch, home.scratch]
+        for path in files:
+            disk.write_durable(path, SECRET.encode())
+        sessions.redact("k", n)
+    after = next(images(disk.snapshot(), random.Random(0), 0))
+    assert traces_on(after, SECRET, ROOT) == []
+    assert names(after, "redacting") == []
+
+
+def test_what_cannot_be_finished_in_one_session_is_finished_in_others(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+
+    def fail(found: nacre.Redaction) -> None:
+        raise nacre.StoreError(f"no way for {found.n}")
+
+    with nacre.open(root) as sessions:
+        for key in ("a", "b"):
+            sessions.add_message(key, "user", SECRET)
+            with pytest.raises(nacre.StoreError):
+                sessions.redact(key, 2, erase_copies=fail)
+    log_of(root, "a").unlink()
+    log_of(root, "a").mkdir()
+    seen: list[str] = []
+    with nacre.Sessions(FileStore(str(root), rules=RULES)) as sessions, pytest.raises(nacre.StoreError):
+        sessions.finish_redactions(lambda found: seen.append(found.key))
+    assert seen == ["b"]
+
+
+def test_an_index_of_ids_that_is_made_meanwhile_does_not_know_it() -> None:
+    disk = Disk()
+    with opened(disk) as sessions:
+        sessions.set_meta("k", keep_ids=True)
+        n = sessions.add_message("k", "user", SECRET, id="i")
+        sessions.archive("k")
+    process = disk.process()
+    late = Sessions(store(process))
+    first(process, "mkdir", lambda: opened(disk).redact("k", n))
+    assert late.update("k", [nacre.SetMeta({"title": "new"})], id="other") == 0
+    assert names(disk, "ids") == []
+    assert late.update("k", [nacre.Pop()], id="i") == n

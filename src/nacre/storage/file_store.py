@@ -429,17 +429,22 @@ class FileStore:
         found = redaction
         self._redactor().end(found.key, found.generation, found.n, are_copies_left=are_copies_left)
 
-    def resume_redactions(self) -> list[tuple[Redaction, bool, bool]]:
-        """Erase what redactions that were cut short have left in the store.
+    def resume_redactions(self) -> Iterator[tuple[Redaction, bool, bool, StoreError | None]]:
+        """Erase what redactions that were cut short have left in the store, one after another.
 
-        Returns them, whether others than the store have copies, and whether these were all that was left.
+        Gives each, whether others than the store have copies, whether these were all that was left, and why it cannot
+        be finished: that of one session does not keep those of others from it.
         """
         redactor = self._redactor()
-        found = redactor.pending()
-        for intent in found:
-            if not intent.is_stored:
-                redactor.resume(intent)
-        return [(Redaction(key=one.key, generation=one.uid, n=one.n), one.has_copies, one.is_stored) for one in found]
+        for intent in redactor.pending():
+            failure = None
+            try:
+                if not intent.is_stored:
+                    redactor.resume(intent)
+            except StoreError as error:
+                failure = error
+            found = Redaction(key=intent.key, generation=intent.uid, n=intent.n)
+            yield found, intent.has_copies, intent.is_stored, failure
 
     def _redactor(self) -> Redactor:
         from nacre.storage.redaction import Redactor  # noqa: PLC0415 - few ever need it

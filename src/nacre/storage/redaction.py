@@ -8,6 +8,7 @@ elsewhere.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -231,6 +232,9 @@ class Redactor:
             if other != home or place == home:
                 for leftover in other.scratches:
                     unlink_if_there(self._system, leftover)
+                # There may be no archive, and no trash.
+                with suppress(FileNotFoundError):
+                    settle_names(self._system, other.folder)
             with suppress(FileNotFoundError):
                 found = self._system.stat(other.log)
                 if other.log != place.log and (found.st_dev, found.st_ino) == writer.inode:
@@ -354,8 +358,14 @@ class Redactor:
         if changed or done or is_resumed:
             writer.replace_lines(changed)
 
-        # 5. The index of ids, which has a fingerprint of it; it is made again when it is needed.
-        unlink_if_there(system, home.ids(uid))
+        # 5. The index of ids, which has a fingerprint of it, and what a rewrite of it left; it is made again when it is
+        #    needed.
+        folder, name = os.path.split(home.ids(uid))
+        for file in listed(system, folder):
+            if file.startswith(name):
+                unlink_if_there(system, f"{folder}/{file}")
+        with suppress(FileNotFoundError):
+            settle_names(system, folder)
 
         # 6. Large payloads that only this had.
         for name in intent.payloads:

@@ -706,9 +706,15 @@ class LogWriter:
             if seen is not None:
                 return seen
         for uid in self._find_keepers(rules):
-            with reading(self._system, self._place._replace(archived=uid)) as found:
+            place = self._place._replace(archived=uid)
+            with reading(self._system, place) as found:
                 view = found.view
                 seen = self._index_of(uid).find(id, view, least=view.n, upto=view.n) if view is not None else None
+            # Its log is not locked. If a message was erased there meanwhile, which a mark shows, the index may have
+            # been made of what it was; if one is erased from now on, the index goes after the log.
+            with suppress(FileNotFoundError):
+                if self._system.stat(place.log).st_size != found.size:
+                    unlink_if_there(self._system, place.ids(uid))
             if seen is not None:
                 return seen
         return None
