@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,46 @@ def test_data_with_bytes_survives_the_codec(data: Any) -> None:
 def test_other_kinds_of_bytes_come_back_as_bytes() -> None:
     message = Message(role="user", content=[bytearray(b"a"), memoryview(b"abc")[::2]])
     assert decoded(message).content == [b"a", b"ac"]
+
+
+class Colour(str, Enum):  # noqa: UP042 - the older kind, whose text is not its value
+    RED = "red"
+
+
+class Image(bytes):
+    def __bytes__(self) -> bytes:
+        return b"another one"
+
+
+def test_next_to_bytes_names_and_bytes_of_a_subclass_are_stored_as_what_they_are() -> None:
+    given = {Colour.RED: Image(b"a"), "of": Colour.RED}
+    assert encode_data(given) == ({"red": {"$bytes": "YQ=="}, "of": "red"}, True)
+    assert decoded(Message(role="user", content=[given])).content == [{"red": b"a", "of": "red"}]
+
+
+class Pretender:
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+
+    @property  # type: ignore[misc] # it lies
+    def __class__(self) -> type:
+        return self.kind
+
+
+def released() -> memoryview:
+    view = memoryview(b"a")
+    view.release()
+    return view
+
+
+@pytest.mark.parametrize("value", [*map(Pretender, (str, int, float, bytes)), released()], ids=repr)
+def test_what_only_says_that_it_is_a_value_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidMessage, match="data"):
+        encode_data({"a": value})
+    with pytest.raises(InvalidMessage, match="meta"):
+        plain_json({"a": value}, "meta")
+    with pytest.raises(InvalidMessage):
+        encode_message(Message(role="user", content=[value]))
 
 
 def test_only_a_record_with_bytes_is_marked() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import binascii
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -59,14 +60,16 @@ def encode_message(message: Message | Mapping[str, Any]) -> AppendMessage:
     if type(message) is dict and message.keys() == _PLAIN:
         return encode_text(message["role"], message["content"])
     value = message if isinstance(message, Message) else Message.from_mapping(message)
-    is_binary = _check_message(value)
-    if is_binary:
-        value = _mark_bytes(value)
+    with _refused("a message"):
+        is_binary = _check_message(value)
+        if is_binary:
+            # In plain types first: a name that is an enum is stored as what it stands for.
+            value = _mark_bytes(_map_leaves(value, _plain_type))
     if value.created is not None and (value.created.utcoffset() or _MINUTE) % _MINUTE:
         # RFC 3339 has no zones of broken minutes.
         value = replace(value, created=value.created.astimezone(UTC))
     lossy = False
-    try:
+    with _refused("a message"):
         try:
             raw = _encode(value)
         except (TypeError, UnicodeEncodeError):
@@ -80,28 +83,41 @@ def encode_message(message: Message | Mapping[str, Any]) -> AppendMessage:
         if not is_text or value.created is not None:
             # What no reader could decode must not be written. Texts alone always can be.
             _decode_message(raw)
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        # A value that only says that it is a text or a number, a time that no text stands for.
-        raise InvalidMessage(f"a message cannot be stored: {error}") from error
     return AppendMessage(raw=msgspec.Raw(raw), lossy=lossy, bin=is_binary)
+
+
+@contextmanager
+def _refused(what: str) -> Iterator[None]:
+    """Refuse what cannot be stored as it is.
+
+    Such as a value that only says that it is text, a time that no text stands for, a view of bytes that was released.
+    """
+    try:
+        yield
+    except InvalidMessage:
+        raise
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise InvalidMessage(f"{what} cannot be stored: {error}") from error
 
 
 def plain_json(value: Any, what: str) -> Any:
     """Check a JSON value that is not a message and give it in plain types, without lone surrogates."""
     if _has_only_texts(value):
         return dict(value)
-    if _check_json(value, what, _MAX_DEPTH):
-        raise InvalidMessage(f"{what} has bytes, which JSON cannot represent")
-    return _map_leaves(value, lambda leaf: _without_surrogates(_plain_type(leaf)))
+    with _refused(what):
+        if _check_json(value, what, _MAX_DEPTH):
+            raise InvalidMessage(f"{what} has bytes, which JSON cannot represent")
+        return _map_leaves(value, lambda leaf: _without_surrogates(_plain_type(leaf)))
 
 
 def encode_data(value: Any) -> tuple[Any, bool]:
     """Check what a record of a caller's own kind is to hold: the same, and whether there are bytes in it."""
     if _has_only_texts(value):
         return dict(value), False
-    is_binary = _check_json(value, "data", _MAX_DEPTH)
-    marked = _mark_bytes(value) if is_binary else value
-    return _map_leaves(marked, lambda leaf: _without_surrogates(_plain_type(leaf))), is_binary
+    with _refused("data"):
+        is_binary = _check_json(value, "data", _MAX_DEPTH)
+        plain = _map_leaves(value, lambda leaf: _without_surrogates(_plain_type(leaf)))
+        return _mark_bytes(plain) if is_binary else plain, is_binary
 
 
 def data_of(record: Record) -> Any:
@@ -264,8 +280,8 @@ def _has_only_texts(value: Any) -> bool:
 def _mark_bytes(value: Any) -> Any:
     """Put `{"$bytes": "<base64>"}` in the place of bytes, and one `$` more into the name of what looks like that."""
     match value:
-        case bytes() | bytearray() | memoryview():
-            return {_MARK: binascii.b2a_base64(bytes(value), newline=False).decode()}
+        case bytes():
+            return {_MARK: binascii.b2a_base64(value, newline=False).decode()}
         case dict():
             dollar = "$" if _is_marked(value) else ""
             return {f"{dollar}{name}": _mark_bytes(item) for name, item in value.items()}
@@ -317,13 +333,15 @@ def _map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _plain_type(value: Any) -> Any:
-    """A subclass's text or number as the plain one, which is all that JSON can hold."""
+    """A subclass's text, number or bytes as the plain ones; what only says that it is one raises TypeError."""
     if type(value) in (str, bool, int, float):
         return value
     if isinstance(value, str):
-        return "".join(value)
+        return str.__str__(value)
     if isinstance(value, int):
         return int.__int__(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return memoryview(value).tobytes()
     return float.__float__(value) if isinstance(value, float) else value
 
 
