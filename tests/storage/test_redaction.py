@@ -100,6 +100,19 @@ def test_a_message_that_was_moved_out_is_erased_there(tmp_path: Path) -> None:
         assert sessions.verify().ok
 
 
+def test_one_message_after_another_is_erased_from_the_same_frame(tmp_path: Path) -> None:
+    with small(tmp_path / "store") as sessions:
+        for n in range(40):
+            sessions.add_message("k", "user", f"what was said as number {n}")
+        move_out(sessions)
+        (cold,) = (tmp_path / "store/cold").iterdir()
+        size = cold.stat().st_size
+        assert [sessions.redact("k", n).erased for n in range(2, 41)] == [(n,) for n in range(2, 41)]
+        assert traces("what was said as number 7", tmp_path) == []
+        assert cold.stat().st_size == size
+        assert sessions.verify().ok
+
+
 def test_a_message_that_was_brought_back_is_erased_in_both_files(tmp_path: Path) -> None:
     with small(tmp_path / "store") as sessions:
         for text in ("one", SECRET, "three", "four"):

@@ -179,7 +179,9 @@ def replace(system: System, path: str, change: Callable[[Piece], bytes]) -> int:
             if count:
                 changed += count
                 ends = (text[piece.start + len(piece.raw) : piece.end] for piece in pieces)
-                frame = _fit(b"".join(line + end for line, end in zip(lines, ends, strict=True)), end - at)
+                # The room of a frame that was made smaller before is that of what readers skip after it, too.
+                room = _skip(file, end) - at
+                frame = _fit(b"".join(line + end for line, end in zip(lines, ends, strict=True)), room)
                 if frame is None:
                     raise StoreError(f"{path}: what is left of a frame does not fit into its place")
                 frames.append((at, frame))
@@ -219,18 +221,24 @@ def _fit(text: bytes, size: int) -> bytes | None:
 
 def _frames(file: Lines, at: int = 0) -> Iterator[tuple[int, int, bytes, bool]]:
     """Start, end and text of the frames from an offset on, and whether each is whole; those to skip are left out."""
-    while at < file.size:
-        head = file.read(at, min(at + _SKIPPED_HEAD, file.size))
-        after = at + _SKIPPED_HEAD + int.from_bytes(head[len(_SKIPPED) :], "little")
-        if head.startswith(_SKIPPED) and len(head) == _SKIPPED_HEAD and after <= file.size:
-            at = after
-            continue
+    while (at := _skip(file, at)) < file.size:
         text, end = _decompress(file, at)
         is_whole = end is not None
         if end is None:
             end = _next_frame(file, at + 1)
         yield at, end, text, is_whole
         at = end
+
+
+def _skip(file: Lines, at: int) -> int:
+    """The offset after the frames that readers skip, if there are any."""
+    while at < file.size:
+        head = file.read(at, min(at + _SKIPPED_HEAD, file.size))
+        after = at + _SKIPPED_HEAD + int.from_bytes(head[len(_SKIPPED) :], "little")
+        if not head.startswith(_SKIPPED) or len(head) < _SKIPPED_HEAD or after > file.size:
+            break
+        at = after
+    return at
 
 
 def _unpack(system: System, file: Lines, at: int = 0) -> Iterator[Piece]:
