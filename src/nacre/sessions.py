@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from nacre.storage.group_commit import Pending
     from nacre.storage.maintenance import Journal
     from nacre.storage.protocol import Generation
+    from nacre.storage.redaction import Intent
     from nacre.storage.trash_folder import Trash
     from nacre.storage.watch import Watch
 
@@ -938,6 +939,8 @@ class Sessions:
         if is_internal(key) and not self._makes_internal:
             raise InvalidKey(f"{key!r} is one of nacre's own sessions, whose records cannot be erased one by one")
         has_copies = erase_copies is not None
+        if has_copies and not callable(erase_copies):
+            raise InvalidArgument(f"erase_copies must be a function, not {show(erase_copies)}")
         found = self._store.redact(key, n, uid=uid, find_copies=copies_of, has_copies=has_copies)
         # After the store, since the index reads the logs.
         self._erase_from_index(key)
@@ -956,20 +959,28 @@ class Sessions:
         ...     print("erase what was made of", redaction.key, redaction.n)
         >>> sessions.finish_redactions(erase_copies)  # none was cut short
         """
-        files = self._files()
-        failures = []
-        for found, has_copies, is_stored, failure in files.resume_redactions() if files is not None else ():
-            if failure is not None:
-                failures.append(failure)
-                continue
-            if not is_stored:
-                self._erase_from_index(found.key)
-            if has_copies and erase_copies is not None:
-                erase_copies(found)
-            if not (is_stored and has_copies and erase_copies is None):
-                self._store.end_redaction(found, are_copies_left=has_copies and erase_copies is None)
-        if failures:
-            raise failures[0]
+        files, errors = self._files(), []
+        for intent in files.begun_redactions() if files is not None else ():
+            found = Redaction(key=intent.key, generation=intent.uid, n=intent.n)
+            try:
+                self._finish_redaction(intent, found, erase_copies)
+            except StoreError as error:
+                # One that cannot be finished does not keep the others from it.
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _finish_redaction(
+        self, intent: Intent, found: Redaction, erase_copies: Callable[[Redaction], None] | None
+    ) -> None:
+        if not intent.is_stored:
+            self._file_store().resume_redaction(intent)
+            self._erase_from_index(found.key)
+        if intent.has_copies and erase_copies is not None:
+            erase_copies(found)
+        are_copies_left = intent.has_copies and erase_copies is None
+        if not (intent.is_stored and are_copies_left):
+            self._store.end_redaction(found, are_copies_left=are_copies_left)
 
     def _erase_from_index(self, key: str) -> None:
         if self._index is not None:
@@ -1832,7 +1843,7 @@ def _transaction(
     """Operations, which were checked, with the conditions for them, which are checked here."""
     expect, name, content = _check_expect(expect), None, ""
     fence = None if lease is None else getattr(lease, "number", None)
-    if lease is not None and type(fence) is not int:
+    if lease is not None and (type(fence) is not int or not hasattr(lease, "key")):
         raise InvalidArgument(f"lease must be a lease that is taken, not {show(lease)}")
     if id is not None:
         name = plain_text(id) or ""

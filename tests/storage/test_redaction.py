@@ -567,17 +567,77 @@ def test_copies_that_others_have_are_erased_before_it_is_over(tmp_path: Path) ->
         assert (seen, list(folder.iterdir())) == ([("k", 2), ("k", 4)], [])
 
 
+def write_note(root: Path, uid: str, n: int, key: str = "k") -> Path:
+    """Write what a redaction that was cut short has left."""
+    (root / "redacting").mkdir(exist_ok=True)
+    body = f'{{"key":"{key}","uid":"{uid}","n":{n}'
+    note = root / f"redacting/{key}.{uid}.{n}.json"
+    note.write_text(f'{body},"crc":"{crc32(body.encode()):08x}"}}')
+    return note
+
+
+def test_a_flipped_bit_in_a_note_erases_nothing_and_is_reported(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with nacre.open(root) as sessions:
+        for text in ("one", "two", "three", "four", "five", "six"):
+            sessions.add_message("k", "user", text)
+        uid = sessions.snapshot("k").generation
+    note = write_note(root, uid, 4)
+    whole = note.read_bytes()
+    for bit in range(len(whole) * 8):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        note.write_bytes(damaged)
+        with nacre.open(root) as sessions:
+            assert [finding.kind for finding in sessions.verify("k").findings] == ["redaction"]
+    with nacre.open(root) as sessions:
+        assert len([message for message in sessions.get_history("k") if message.content]) == 6
+        assert [finding.key for finding in sessions.verify().findings] == ["k"]
+        assert sessions.redact("k", 4).erased == (4,)
+        assert sessions.verify().ok
+
+
+def test_a_note_that_cannot_be_read_keeps_nobody_from_opening(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "store/redacting/k.0.2.json").mkdir(parents=True)
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("other", "user", "hello")
+        assert [finding.kind for finding in sessions.verify().findings] == ["redaction"]
+        assert sessions.verify("other").ok
+    assert "cannot be read" in caplog.text
+
+
+def test_a_redaction_that_cannot_be_finished_keeps_no_other_one_from_it(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with nacre.open(root) as sessions:
+        for key in ("a", "b"):
+            sessions.add_message(key, "user", SECRET)
+        uids = {key: sessions.snapshot(key).generation for key in ("a", "b")}
+    notes = [write_note(root, uids[key], 2, key) for key in ("a", "b")]
+    log_of(root, "a").unlink()
+    log_of(root, "a").mkdir()
+    with nacre.open(root) as sessions:
+        assert sessions.get_history("b")[0].content == ""
+    assert [note.exists() for note in notes] == [True, False]
+
+
+def test_copies_cannot_be_erased_by_what_is_no_function(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        n = sessions.add_message("k", "user", SECRET)
+        with pytest.raises(InvalidArgument, match="erase_copies must be a function"):
+            sessions.redact("k", n, erase_copies=5)  # type: ignore[arg-type]
+        assert sessions.get_history("k")[0].content == SECRET
+
+
 def test_a_redaction_of_a_session_that_was_deleted_meanwhile_is_over(tmp_path: Path) -> None:
     root = tmp_path / "store"
     with nacre.open(root) as sessions:
         sessions.add_message("k", "user", SECRET)
         uid = sessions.transcript("k")[0].generation
         sessions.delete("k")
-    (root / "redacting").mkdir(exist_ok=True)
-    (root / f"redacting/k.{uid}.2.json").write_text(f'{{"key":"k","uid":"{uid}","n":2}}')
-    (root / "redacting/torn.json").write_text('{"key":"k","u')
+    write_note(root, uid, 2)
+    (root / "redacting/torn.json.tmp").write_text('{"key":"k","u')
     with nacre.open(root):
-        assert [path.name for path in (root / "redacting").iterdir()] == ["torn.json"]
+        assert [path.name for path in (root / "redacting").iterdir()] == ["torn.json.tmp"]
 
 
 def test_an_emptied_generation_has_nothing_to_erase(tmp_path: Path) -> None:
@@ -704,8 +764,7 @@ def test_what_cannot_be_finished_does_not_keep_others_from_opening(
         sessions.add_message("k", "user", "hi")
         sessions.add_message("other", "user", "hello")
         uid = sessions.transcript("k")[0].generation
-    (root / "redacting").mkdir()
-    (root / f"redacting/k.{uid}.2.json").write_text(f'{{"key":"k","uid":"{uid}","n":2}}')
+    write_note(root, uid, 2)
     log_of(root, "k").unlink()
     log_of(root, "k").mkdir()
     with nacre.open(root) as sessions:

@@ -68,7 +68,7 @@ from nacre.storage.writer_pool import SessionQueue, Writers
 from nacre.user_files import standby_documents
 
 if TYPE_CHECKING:
-    from nacre.storage.redaction import Redactor
+    from nacre.storage.redaction import Intent, Redactor
     from nacre.storage.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -406,6 +406,12 @@ class FileStore:
             what = describe_quarantine([entry])
             detail = f"{what}: {entry.reason}" if entry.bytes else what
             found.append(Finding(key=entry.key, kind="quarantine", where=entry.ref, detail=detail))
+        for file in self._redactor().damaged():
+            name, uid, n, *_ = (*file.split("."), "", "")
+            if key is None or SessionPaths.of(self._root, key).name == name:
+                about = key or key_of(name) or self._key_in(SessionPaths(self._root, "", name)) or name
+                detail = f"the note that record {n} of generation {uid} is to be erased is damaged; erase it again"
+                found.append(Finding(key=about, kind="redaction", where=f"redacting/{file}", detail=detail))
         return Report(findings=tuple(found))
 
     def repair(self, key: str) -> Receipt:
@@ -429,22 +435,16 @@ class FileStore:
         found = redaction
         self._redactor().end(found.key, found.generation, found.n, are_copies_left=are_copies_left)
 
-    def resume_redactions(self) -> Iterator[tuple[Redaction, bool, bool, StoreError | None]]:
-        """Erase what redactions that were cut short have left in the store, one after another.
-
-        Gives each, whether others than the store have copies, whether these were all that was left, and why it cannot
-        be finished: that of one session does not keep those of others from it.
-        """
+    def begun_redactions(self) -> list[Intent]:
+        """Redactions that were cut short; notes that are damaged are only reported."""
         redactor = self._redactor()
-        for intent in redactor.pending():
-            failure = None
-            try:
-                if not intent.is_stored:
-                    redactor.resume(intent)
-            except StoreError as error:
-                failure = error
-            found = Redaction(key=intent.key, generation=intent.uid, n=intent.n)
-            yield found, intent.has_copies, intent.is_stored, failure
+        for file in redactor.damaged():
+            logger.warning("a note of what is to be erased is damaged; erase it again", extra={"file": file})
+        return redactor.pending()
+
+    def resume_redaction(self, intent: Intent) -> None:
+        """Erase what a redaction that was cut short has left in the store."""
+        self._redactor().resume(intent)
 
     def _redactor(self) -> Redactor:
         from nacre.storage.redaction import Redactor  # noqa: PLC0415 - few ever need it

@@ -8,6 +8,7 @@ elsewhere.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TypeVar
+from zlib import crc32
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +26,7 @@ from nacre.errors import Conflict, DurabilityUnknown, SessionNotFound, StoreErro
 from nacre.messages import Redaction
 from nacre.records import Record
 from nacre.storage import blobs, compaction, quarantine
-from nacre.storage.format import START, unseal
+from nacre.storage.format import START, SUFFIX, unseal
 from nacre.storage.holes import Erased, Trace, has_content, hole, plan
 from nacre.storage.lines import Lines, Piece
 from nacre.storage.locks import KeyLock
@@ -45,6 +47,8 @@ from nacre.storage.system import System, opened, wrap_error
 from nacre.storage.view import reading
 from nacre.storage.writer import LogWriter
 from nacre.storage.writer_pool import SessionQueue, Writers
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -93,18 +97,30 @@ class Redactor:
 
     def pending(self) -> list[Intent]:
         """What was begun and has not come to its end."""
-        folder, found = f"{self._root}/{FOLDER}", []
-        for file in sorted(listed(self._system, folder)):
-            # A note that is not whole was being written, before anything was changed.
-            with suppress(FileNotFoundError, msgspec.DecodeError), opened(self._system, f"{folder}/{file}") as fd:
-                size = self._system.fstat(fd).st_size
-                found.append(msgspec.json.decode(Lines(self._system, fd, size).read(0, size), type=Intent))
-        return found
+        return [intent for _, intent in self._notes() if intent is not None]
+
+    def damaged(self) -> list[str]:
+        """The names of notes that are not what was written: what they say is not done, it might be another record."""
+        return [file for file, intent in self._notes() if intent is None]
+
+    def _notes(self) -> Iterator[tuple[str, Intent | None]]:
+        folder = f"{self._root}/{FOLDER}"
+        # One under another name was being written, before anything was changed.
+        for file in sorted(file for file in listed(self._system, folder) if file.endswith(".json")):
+            data = b""
+            try:
+                with opened(self._system, f"{folder}/{file}") as fd:
+                    data = Lines(self._system, fd, size := self._system.fstat(fd).st_size).read(0, size)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                logger.warning("a note of what is to be erased cannot be read", exc_info=True)
+            yield file, _unseal_note(data)
 
     def note(self, intent: Intent) -> None:
         """Note durably what is to be done, or how far it has come."""
         make_folder(self._system, f"{self._root}/{FOLDER}")
-        replace_file(self._system, self._path(intent.key, intent.uid, intent.n), [msgspec.json.encode(intent)])
+        replace_file(self._system, self._path(intent.key, intent.uid, intent.n), [_seal_note(intent)])
 
     def end(self, key: str, uid: str, n: int, *, are_copies_left: bool) -> None:
         """Note that everything is done, or everything but what others than the store have to do."""
@@ -422,6 +438,18 @@ class Redactor:
                 if lines.size > level.cold:
                     replace_file(self._system, f"{path}.zst", [lines.read(0, level.cold)])
             compaction.replace(self._system, f"{path}.zst", change)
+
+
+def _seal_note(intent: Intent) -> bytes:
+    body = msgspec.json.encode(intent)[:-1]
+    return b'%b,"crc":"%08x"}' % (body, crc32(body))
+
+
+def _unseal_note(data: bytes) -> Intent | None:
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        if data[-SUFFIX:] == b',"crc":"%08x"}' % crc32(data[:-SUFFIX]):
+            return msgspec.json.decode(data, type=Intent)
+    return None
 
 
 def _change(trace: Trace, erased: Erased, low: int, high: int, piece: Piece) -> bytes:
