@@ -15,9 +15,10 @@ from msgspec.structs import replace
 import nacre
 from nacre.codec import encode_text
 from nacre.history.session_state import RULES
-from nacre.records import MemoryView, Record, State, Transaction
+from nacre.records import AppendRecord, MemoryView, Record, SetMeta, State, Transaction
 from nacre.storage.file_store import FileStore
 from nacre.storage.kept_ids import KeptIds
+from nacre.storage.log import Log
 from nacre.storage.paths import SessionPaths, make_folder
 from nacre.storage.system import System
 from nacre.storage.transaction import WINDOW, PendingCommit, content_of, fingerprint
@@ -459,3 +460,39 @@ def test_a_relaxed_log_that_cannot_be_flushed_has_no_index_yet() -> None:
     with pytest.raises(nacre.Refused):
         add(sessions, 0)
     assert add(sessions, 0) == 3
+
+
+def note(text: str, id: str | None = None, times: int = 1) -> PendingCommit:
+    operations = (AppendRecord("x.note", text),) * times
+    return PendingCommit(Transaction(operations, id=id, print=fingerprint(map(content_of, operations))))
+
+
+def keeping(tmp_path: Path) -> Log:
+    """A log whose session keeps its ids."""
+    log = Log(System(), SessionPaths.of(str(tmp_path), "k"), rules=RULES)
+    (tmp_path / "sessions").mkdir()
+    log.writer.commit([PendingCommit(Transaction((SetMeta({"keep_ids": True}),)))])
+    return log
+
+
+def test_a_retry_in_one_batch_with_more_than_the_window_is_not_stored_again(tmp_path: Path) -> None:
+    log = keeping(tmp_path)
+    log.writer.commit([note("before", "a")])
+    batch = [note("in it", "b"), note("much", times=WINDOW + 1), note("before", "a"), note("in it", "b")]
+    log.writer.commit(batch)
+    assert [commit.number for commit in batch] == [4, WINDOW + 5, 3, 4]
+
+
+def test_a_meta_that_was_not_stored_says_nothing_of_ids() -> None:
+    disk = Disk()
+    log = Log(disk.process(), SessionPaths.of(ROOT, "k"), rules=RULES)
+    opened(disk).add_messages("k", [user("-")] * WINDOW)
+    disk.fail(Fault(call="write"))
+    with pytest.raises(nacre.Refused):
+        log.writer.commit([PendingCommit(Transaction((SetMeta({"a": 1}),))), note("x", "b")])
+    log.writer.commit([PendingCommit(Transaction((SetMeta({"keep_ids": True}),)))])
+    log.writer.commit([note("first", "a")])
+    log.writer.commit([note("much", times=WINDOW + 1)])
+    again = note("first", "a")
+    log.writer.commit([again])
+    assert again.number == WINDOW + 3

@@ -92,6 +92,9 @@ class Ids:
 
     def are_kept(self, view: Records, state: State, rules: Rules) -> bool:
         """Tell whether they count without limit, which is read again only if the meta has changed."""
+        if state.mp > view.n:
+            # It is not written yet, and may never be: then another meta gets its number.
+            return rules.keeps_ids(view, state)
         if self._keeps[0] != state.mp:
             self._keeps = (state.mp, rules.keeps_ids(view, state))
         return self._keeps[1]
