@@ -231,3 +231,11 @@ def test_a_damaged_log_can_still_be_held(root: Path) -> None:
             lease.take()
             assert lease.number == 0
             lease.close()
+
+
+def test_what_has_a_number_and_no_key_is_no_lease(tmp_path: Path) -> None:
+    class Half:
+        number = 0
+
+    with nacre.open(tmp_path / "store") as sessions, pytest.raises(nacre.InvalidArgument, match="lease must be"):
+        sessions.append("k", "x.note", {}, lease=Half())  # type: ignore[arg-type]

@@ -204,10 +204,12 @@ def _fit(text: bytes, size: int) -> bytes | None:
     """A frame of exactly so many bytes, with what readers skip after it; None if there is none."""
     zstd = _zstd()
     for level in _LEVELS:
-        for checksum in (1, 0):
+        # It can do without its checksum, since every line has one, and without its length.
+        for checksum, length in ((1, 1), (0, 1), (0, 0)):
             options = {
                 zstd.CompressionParameter.compression_level: level,
                 zstd.CompressionParameter.checksum_flag: checksum,
+                zstd.CompressionParameter.content_size_flag: length,
             }
             frame: bytes = zstd.compress(text, options=options)
             rest = size - len(frame)
