@@ -198,3 +198,10 @@ def test_any_history_is_taken_by_both(history: list[Message]) -> None:
     if turns:
         body = {"model": "m", "max_tokens": 9, "messages": turns, **({"system": system} if system.strip() else {})}
         provider_rules.anthropic(body)
+
+
+@pytest.mark.parametrize("given", [None, "hello", [{"role": "user", "content": "hello"}], [None]])
+@pytest.mark.parametrize("give", [nacre.to_openai, nacre.to_anthropic])
+def test_what_is_no_list_of_messages_is_refused(give: Any, given: Any) -> None:
+    with pytest.raises(nacre.InvalidArgument, match="messages must be"):
+        give(given)

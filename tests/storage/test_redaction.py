@@ -547,6 +547,14 @@ def test_a_part_of_a_store_erases_only_its_own(tmp_path: Path) -> None:
         assert sessions.get_history("b:1")[0].content == "hi"
 
 
+def test_a_part_of_a_store_does_not_learn_of_forks_elsewhere(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.add_message("a:1", "user", SECRET)
+        sessions.fork("a:1", "a:2")
+        sessions.fork("a:1", "b:1")
+        assert sessions.within("a:").redact("a:1", 2).forks == ("a:2",)
+
+
 def test_copies_that_others_have_are_erased_before_it_is_over(tmp_path: Path) -> None:
     seen: list[tuple[str, int]] = []
 

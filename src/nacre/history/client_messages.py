@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from nacre.checks import check_items, show
+from nacre.errors import InvalidMessage
 from nacre.history.message_text import text_of
 from nacre.history.pairing import pair
 from nacre.history.window import NO_BEGINNING
@@ -48,7 +50,11 @@ def to_anthropic(messages: Iterable[Message]) -> tuple[str, list[dict[str, Any]]
 
 def _split(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
     """The system messages at the beginning, and the others as every provider takes them."""
-    shown = [message for message in messages if message.role]
+    given = list(check_items(messages, "messages"))
+    for message in given:
+        if not isinstance(message, Message):
+            raise InvalidMessage(f"messages must be Message values, as a session gives them, not {show(message)}")
+    shown = [message for message in given if message.role]
     count = next((at for at, message in enumerate(shown) if message.role not in _HEADS), len(shown))
     heads, rest = [head for head in shown[:count] if text_of(head).strip()], pair(shown[count:])
     if rest and rest[0].role != "user":

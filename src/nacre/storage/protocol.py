@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from nacre.errors import InvalidArgument, InvalidKey
 from nacre.messages import Load, QuarantineEntry, Receipt, Redaction, Report, Settlement, Version
 from nacre.records import Record, Transaction, View
@@ -260,7 +262,9 @@ class Prefixed:
         return self._whole.compact(self._own(key), keep)
 
     def redact(self, key: str, n: int, *, uid: str, find_copies: FindCopies, has_copies: bool) -> Redaction:
-        return self._whole.redact(self._own(key), n, uid=uid, find_copies=find_copies, has_copies=has_copies)
+        found = self._whole.redact(self._own(key), n, uid=uid, find_copies=find_copies, has_copies=has_copies)
+        # Sessions of others that share it are not to be known, nor where files of the owner are.
+        return replace(found, forks=tuple(filter(self._is_own, found.forks)), originals=())
 
     def end_redaction(self, redaction: Redaction, *, are_copies_left: bool = False) -> None:
         self._whole.end_redaction(redaction, are_copies_left=are_copies_left)
