@@ -275,3 +275,15 @@ def test_a_list_is_completed_when_it_is_there(visit: Visit, tmp_path: Path) -> N
         page = visit(url, "/")
         page.wait_for_selector(".row >> text=500 tool calls")
         assert page.get_attribute("main.list", "data-full") is None
+
+
+def test_an_item_without_a_role_is_below_its_heading(tmp_path: Path, visit: Visit) -> None:
+    with nacre.open(str(tmp_path)) as sessions:
+        sessions.add_full_message("web:k", {"type": "function_call", "call_id": "c1", "name": "ls"})
+    with served(tmp_path) as url:
+        page = visit(url, "/s/web:k")
+        head, block = (page.locator(f"article[id='2'] {part}").first.bounding_box() for part in ("h2", "pre"))
+        assert head is not None
+        assert block is not None
+        assert block["y"] >= head["y"] + head["height"]
+        assert abs(block["x"] - head["x"]) < page.viewport_size["width"] / 4  # type: ignore[index]
