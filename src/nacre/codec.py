@@ -16,13 +16,9 @@ from msgspec.structs import asdict, force_setattr, replace
 
 from nacre.checks import is_unicode, show
 from nacre.errors import InvalidMessage
-from nacre.messages import Message, ToolCall, check_created, check_list, check_mapping, is_type
+from nacre.messages import ERASED, Message, ToolCall, check_created, check_list, check_mapping, is_type
 from nacre.records import AppendMessage, Record, Records
 
-ERASED = "redacted"
-"""In `extra` of a message whose content was erased: true."""
-ERASED_TEXT = "[erased]"
-"""What readers are shown in its place."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MILLI, _LAST_MILLI = -62_135_596_800_000, 253_402_300_799_999
 _MINUTE = timedelta(minutes=1)
@@ -141,11 +137,6 @@ def message_of(record: Record, view: Records) -> Message:
     if message.created is None:
         force_setattr(message, "created", time_of(record))
     return message
-
-
-def is_erased(message: Message) -> bool:
-    """Tell whether the content of a message was erased."""
-    return message.extra.get(ERASED) is True
 
 
 def time_of(record: Record) -> datetime:

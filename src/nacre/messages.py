@@ -14,6 +14,10 @@ from nacre import client_shapes as shapes
 from nacre.checks import show
 from nacre.errors import InvalidMessage
 
+ERASED = "redacted"
+"""In `extra` of a message whose content was erased: true."""
+ERASED_TEXT = "[erased]"
+"""What readers are shown in its place."""
 _OPENAI_ID = re.compile(r".{1,40}", re.DOTALL)
 _OPENAI_NAME = re.compile(r"[^\s<|\\/>]{1,64}")
 _ANTHROPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -169,7 +173,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
         item without a role.
         """
         role = self._role_for("OpenAI", ("system", "developer", "user", "assistant", "tool"))
-        content = shapes.openai_content(self.content, has_images=role == "user")
+        content = shapes.openai_content(self._shown_content(), has_images=role == "user")
         if role == "tool":
             return {"role": role, "tool_call_id": shapes.fitting_id(self.tool_call_id, _OPENAI_ID), "content": content}
         if role != self.role:
@@ -192,7 +196,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
         item without a role.
         """
         role = self._role_for("Anthropic", ("user", "assistant", "tool"))
-        blocks = shapes.anthropic_content(self.content, has_thoughts=role == "assistant")
+        blocks = shapes.anthropic_content(self._shown_content(), has_thoughts=role == "assistant")
         if role == "tool":
             result = {"type": "tool_result", "tool_use_id": shapes.fitting_id(self.tool_call_id, _ANTHROPIC_ID)}
             failed = {"is_error": True} if self.extra.get("failed") is True else {}
@@ -206,10 +210,19 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
             blocks = shapes.put_before(blocks, f"[{self.role}]")
         return {"role": role, "content": blocks or [{"type": "text", "text": shapes.EMPTY}]}
 
+    def _shown_content(self) -> str | list[Any] | None:
+        is_hole = is_erased(self) and not self.content and not self.tool_calls
+        return ERASED_TEXT if is_hole else self.content
+
     def _role_for(self, whom: str, known: Sequence[str]) -> str:
         if not self.role:
             raise InvalidMessage(f"an item of the type {self.kind!r} is no message that {whom} takes; leave it out")
         return self.role if self.role in known else "user"
+
+
+def is_erased(message: Message) -> bool:
+    """Tell whether the content of a message was erased."""
+    return message.extra.get(ERASED) is True
 
 
 class Stored(Struct, frozen=True, kw_only=True):

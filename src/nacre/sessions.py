@@ -28,7 +28,6 @@ from nacre.checks import (
     show,
 )
 from nacre.codec import (
-    ERASED,
     data_of,
     encode_data,
     encode_message,
@@ -47,6 +46,7 @@ from nacre.history.overview import labels, overview, when_updated
 from nacre.history.record_range import RecordRange
 from nacre.keys import is_internal
 from nacre.messages import (
+    ERASED,
     DiskUsage,
     Entry,
     GenerationInfo,

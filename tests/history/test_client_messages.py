@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from hypothesis import given, settings
@@ -200,8 +200,54 @@ def test_any_history_is_taken_by_both(history: list[Message]) -> None:
         provider_rules.anthropic(body)
 
 
-@pytest.mark.parametrize("given", [None, "hello", [{"role": "user", "content": "hello"}], [None]])
-@pytest.mark.parametrize("give", [nacre.to_openai, nacre.to_anthropic])
-def test_what_is_no_list_of_messages_is_refused(give: Any, given: Any) -> None:
-    with pytest.raises(nacre.InvalidArgument, match="messages must be"):
-        give(given)
+def test_an_erased_message_says_so_to_a_model_alone_and_in_a_history() -> None:
+    hole = Message(role="user", content="", extra={"redacted": True})
+    assert hole.to_openai() == {"role": "user", "content": "[erased]"}
+    assert nacre.to_openai([hole]) == [hole.to_openai()]
+    assert hole.to_anthropic() == {"role": "user", "content": [{"type": "text", "text": "[erased]"}]}
+    assert nacre.to_anthropic([hole]) == ("", [hole.to_anthropic()])
+
+
+@pytest.mark.parametrize(
+    "hole",
+    [
+        Message(role="tool", tool_call_id="c1", content="", extra={"redacted": True}),
+        Message(role="assistant", content="", tool_calls=(CALL,), extra={"redacted": True}),
+    ],
+)
+def test_only_what_had_words_says_that_they_are_erased(hole: Message) -> None:
+    assert hole.to_openai()["content"] == (None if hole.tool_calls else "[erased]")
+    assert ("[erased]" in str(hole.to_anthropic())) is not bool(hole.tool_calls)
+
+
+def test_an_erased_message_of_another_role_keeps_its_role() -> None:
+    hole = Message(role="narrator", content="", extra={"redacted": True})
+    assert nacre.to_openai([hole]) == [{"role": "user", "content": "[narrator] [erased]"}]
+
+
+def test_a_prompt_as_a_mapping_may_be_before_a_history() -> None:
+    history: list[Message | dict[str, Any]] = [
+        {"role": "system", "content": "Be brief."},
+        Message(role="user", content="a"),
+    ]
+    assert [one["role"] for one in nacre.to_openai(history)] == ["system", "user"]
+    assert nacre.to_anthropic(history)[0] == "Be brief."
+
+
+def test_what_is_no_history_is_refused() -> None:
+    with pytest.raises(nacre.InvalidArgument, match="messages must be a list, not"):
+        nacre.to_openai("a")  # type: ignore[arg-type]
+    with pytest.raises(InvalidMessage, match="a message must be a mapping, not int"):
+        nacre.to_anthropic([5])  # type: ignore[list-item]
+
+
+class Param(TypedDict):
+    """What a client's own types call a message."""
+
+    role: str
+
+
+def test_a_type_checker_lets_a_client_have_a_history() -> None:
+    chat: list[Param] = nacre.to_openai([Message(role="user", content="a")])
+    turns: list[Param] = nacre.to_anthropic([Message(role="user", content="a")])[1]
+    assert (chat[0]["role"], turns[0]["role"]) == ("user", "user")

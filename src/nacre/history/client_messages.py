@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nacre.checks import check_items, show
-from nacre.errors import InvalidMessage
+from nacre.checks import check_items
 from nacre.history.message_text import text_of
 from nacre.history.pairing import pair
 from nacre.history.window import NO_BEGINNING
@@ -15,21 +14,22 @@ from nacre.messages import Message
 _HEADS = ("system", "developer")
 
 
-def to_openai(messages: Iterable[Message]) -> list[dict[str, Any]]:
+def to_openai(messages: Iterable[Message | Mapping[str, Any]]) -> list[Any]:
     """Messages for `client.chat.completions.create(messages=…)`.
 
     Every call is directly followed by its result, or by one that says that it was interrupted. System messages at the
     beginning stay; one that comes later is a user's words, with its role in brackets. Items without a role are left
-    out.
+    out. Mappings in OpenAI's shape may be among the messages, such as a system prompt. Each of what is returned is a
+    `dict`; the type says less, so that a type checker lets the client have it.
 
-    >>> nacre.to_openai(sessions.get_history("cli:1"))[0]
-    {'role': 'user', 'content': 'What is nacre?'}
+    >>> nacre.to_openai([{"role": "system", "content": "Be brief."}, *sessions.get_history("cli:1")])[:2]
+    [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'What is nacre?'}]
     """
     heads, rest = _split(messages)
     return [message.to_openai() for message in (*heads, *rest)]
 
 
-def to_anthropic(messages: Iterable[Message]) -> tuple[str, list[dict[str, Any]]]:
+def to_anthropic(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[str, list[Any]]:
     """The system text and the messages for `client.messages.create(system=…, messages=…)`.
 
     The same; results that follow each other are in one turn, and turns of the user and the assistant alternate.
@@ -48,12 +48,11 @@ def to_anthropic(messages: Iterable[Message]) -> tuple[str, list[dict[str, Any]]
     return "\n\n".join(filter(None, map(text_of, heads))), turns
 
 
-def _split(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
+def _split(messages: Iterable[Message | Mapping[str, Any]]) -> tuple[list[Message], list[Message]]:
     """The system messages at the beginning, and the others as every provider takes them."""
-    given = list(check_items(messages, "messages"))
-    for message in given:
-        if not isinstance(message, Message):
-            raise InvalidMessage(f"messages must be Message values, as a session gives them, not {show(message)}")
+    given = (
+        one if isinstance(one, Message) else Message.from_mapping(one) for one in check_items(messages, "messages")
+    )
     shown = [message for message in given if message.role]
     count = next((at for at, message in enumerate(shown) if message.role not in _HEADS), len(shown))
     heads, rest = [head for head in shown[:count] if text_of(head).strip()], pair(shown[count:])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from nacre.codec import ERASED_TEXT
 from nacre.errors import StoreError
 from nacre.history import session_state
 from nacre.history.message_text import text_of
+from nacre.messages import ERASED_TEXT
 from nacre.records import Records
 
 MAX_TAGS = 20

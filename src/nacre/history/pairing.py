@@ -16,8 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.client_shapes import image_part
-from nacre.codec import ERASED_TEXT, is_erased
-from nacre.messages import Message, ToolCall
+from nacre.messages import ERASED_TEXT, Message, ToolCall, is_erased
 
 INTERRUPTED = "interrupted, outcome unknown"
 RECALLED = "recalled"

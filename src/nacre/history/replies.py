@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import dropwhile, pairwise, takewhile
 
-from nacre.codec import is_erased, message_of
+from nacre.codec import message_of
 from nacre.errors import Conflict
-from nacre.messages import Message
+from nacre.messages import Message, is_erased
 from nacre.records import Record, Records
 
 ANSWERS = "answers"

@@ -12,8 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.client_shapes import describe_bytes
-from nacre.codec import ERASED_TEXT, is_erased
-from nacre.messages import QuarantineEntry, Stored, ToolCall, describe_quarantine
+from nacre.messages import ERASED_TEXT, QuarantineEntry, Stored, ToolCall, describe_quarantine, is_erased
 from nacre.records import Losses
 from nacre.render.text import count, size
 from nacre.render.usage import Usage

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from nacre.codec import ERASED_TEXT, is_erased
 from nacre.history.branches import Bar
 from nacre.history.transcript import Chunk, Fork, Transcript
 from nacre.index.query import parse
-from nacre.messages import Message
+from nacre.messages import ERASED_TEXT, Message, is_erased
 from nacre.render.conversation import Cut, MessageView, parts, text_in, text_of
 from nacre.render.html import escape, html
 from nacre.render.html_page import amount, facts, kind_of, who
