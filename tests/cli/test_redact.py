@@ -58,3 +58,17 @@ def test_what_is_not_there_cannot_be_erased(told: Nacre, words: tuple[str, ...],
 
 def test_a_session_of_nacres_own_is_refused(told: Nacre) -> None:
     assert told("sessions", "redact", "nacre:memory", "2", "--yes").code == 2
+
+
+def test_the_numbers_it_takes_are_shown_for_tool_results_too(told: Nacre) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+    with told.sessions() as sessions:
+        sessions.add_full_message("t", {"role": "assistant", "content": None, "tool_calls": [call]})
+        sessions.add_full_message("t", {"role": "tool", "content": SECRET, "tool_call_id": "c1"})
+    assert "`nacre sessions show --full` has the numbers" in told("sessions", "redact", "t").err
+    assert "→ #3" in told("sessions", "show", "--full", "t").out
+
+
+def test_a_record_without_a_content_is_named_by_its_kind(told: Nacre) -> None:
+    words = "record 1 of session 'k' is of the kind 'open', without a content that can be erased"
+    assert words in told("sessions", "redact", "k", "1", "--yes").err

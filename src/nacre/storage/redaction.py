@@ -263,7 +263,9 @@ class Redactor:
         view, uid = writer.view(), writer.uid
         record = view.find(n)
         if record is not None and not has_content(record):
-            raise Conflict(f"record {n} of session {key!r} is a {record.t!r}, without a content that can be erased")
+            raise Conflict(
+                f"record {n} of session {key!r} is of the kind {record.t!r}, without a content that can be erased"
+            )
         if record is None:
             # It may have been damaged, and set aside.
             blank = partial(quarantine.blank, self._system, change=Trace(Erased(n), ()).blank, dry_run=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nacre.sessions import Sessions
 
 EXAMPLES = (
-    ("see the numbers of the messages", "nacre sessions show telegram:42"),
+    ("see the numbers of the messages, those of tool results too", "nacre sessions show --full telegram:42"),
     ("erase message 17", "nacre sessions redact telegram:42 17"),
     ("in a script", "nacre sessions redact telegram:42 17 --yes --json"),
 )
@@ -26,7 +26,7 @@ EXAMPLES = (
 
 def add(parser: ArgumentParser) -> None:
     add_ref(parser, point=True)
-    parser.add_argument("n", metavar="N", type=int, nargs="?", help="number of the message, as `show` prints it")
+    parser.add_argument("n", metavar="N", type=int, nargs="?", help="number of the message, as `show --full` prints it")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
 
@@ -39,7 +39,7 @@ def run(args: Namespace, out: Out) -> int:
             raise Failure(
                 "usage",
                 "name the message by its number",
-                hint=f"as in `{EXAMPLES[1][1]}`; `nacre sessions show` has the numbers",
+                hint=f"as in `{EXAMPLES[1][1]}`; `nacre sessions show --full` has the numbers",
             )
         refuse_internal(target.key, allowed=False)
         document: dict[str, Any] = {"operation": "redact", "dry_run": args.dry_run, "key": target.key, "n": n}
