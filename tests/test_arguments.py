@@ -281,7 +281,7 @@ def test_messages_with_wrong_parts_are_refused_without_a_trace_and_later_writes_
     "act",
     [
         lambda sessions, value: sessions.truncate_history("k", value),
-        lambda sessions, value: sessions.rewind("k", value),
+        lambda sessions, value: sessions.rewind("k", value or 0.5),
         lambda sessions, value: sessions.set_summary("k", "s", upto=value or 0.5),
         lambda sessions, value: sessions.fork("k", "new", at=value or 0.5),
         lambda sessions, value: sessions.add_messages("k", [USER], expect=value or 0.5),

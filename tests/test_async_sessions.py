@@ -255,6 +255,15 @@ def test_sessions_are_not_taken_for_a_list() -> None:
         sessions[""]
 
 
+def test_the_meta_of_one_session_may_have_fields_of_any_name() -> None:
+    async def main() -> None:
+        async with nacre.open_async(":memory:") as sessions:
+            await sessions["k"].set_meta({"id": 7, "expect": 8}, title="T", expect=0)
+            assert await sessions["k"].meta() == {"id": 7, "expect": 8, "title": "T"}
+
+    run(main)
+
+
 # Turns
 
 
@@ -278,7 +287,7 @@ def test_the_lease_of_another_session_is_refused_through_the_future() -> None:
     async def main() -> None:
         async with nacre.open_async(":memory:") as sessions:
             lease = await sessions.hold("other")
-            with pytest.raises(nacre.InvalidArgument, match="taken"):
+            with pytest.raises(nacre.InvalidArgument, match=r"taken, not AsyncLease\('other', number=None\)"):
                 sessions.submit("k", [user("a")], lease=lease)
             await lease.take()
             with pytest.raises(nacre.InvalidArgument, match="of session 'k'"):

@@ -360,3 +360,50 @@ def test_a_search_leaves_out_what_was_said_from_a_record_on(root: Path) -> None:
     with nacre.open(root) as sessions:
         numbers = [sessions.add_message("k", "user", f"pearl {number}") for number in range(2)]
         assert [hit.n for hit in sessions.search("pearl", skip=("k", numbers[1]))] == numbers[:1]
+
+
+def test_the_meta_of_one_session_may_have_fields_of_any_name() -> None:
+    session = nacre.open(":memory:")["k"]
+    session.set_meta({"id": 7, "expect": 8}, title="T", expect=0, id="once")
+    session.set_meta({"id": 7, "expect": 8}, title="T", expect=0, id="once")
+    assert session.meta == {"id": 7, "expect": 8, "title": "T"}
+    with pytest.raises(nacre.Conflict):
+        session.set_meta(title="U", expect=nacre.Version())
+
+
+def test_a_role_without_a_text_says_what_is_missing() -> None:
+    with pytest.raises(nacre.InvalidMessage, match=r"a role needs a text after it, as in append\('user', 'hello'\)"):
+        nacre.open(":memory:")["k"].append("user")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(("goal", "wrong"), [({}, "neither"), ({"to": 2, "before": 2}, "both")])
+def test_a_rewind_has_one_goal(goal: dict[str, Any], wrong: str) -> None:
+    sessions = nacre.open(":memory:")
+    sessions.add_message("k", "user", "a")
+    with pytest.raises(nacre.InvalidArgument, match=f"by `before`; not {wrong}"):
+        sessions.rewind("k", **goal)
+
+
+@pytest.mark.parametrize("target", [":memory:", "a store"])
+def test_a_lease_that_is_not_taken_is_named_with_its_session(target: str, tmp_path: Path) -> None:
+    with nacre.open(target if target == ":memory:" else tmp_path / target) as sessions:
+        lease = sessions.hold("k")
+        with pytest.raises(nacre.InvalidArgument, match=r"taken, not Lease\('k', number=None\)"):
+            sessions.append("k", "x.note", 1, lease=lease)
+        lease.take()
+        assert repr(lease) == "Lease('k', number=0)"
+        lease.close()
+
+
+def test_an_update_of_an_unknown_key_stores_nothing_and_says_so() -> None:
+    sessions = nacre.open(":memory:")
+    assert sessions.update("k", [Message(role="user", content="a")]) == 0
+    assert not sessions.exists("k")
+
+
+def test_a_retry_under_the_id_of_an_erased_message_stores_nothing() -> None:
+    sessions = nacre.open(":memory:")
+    assert sessions.add_message("k", "user", "a", id="once") == 2
+    sessions.redact("k", 2)
+    assert [sessions.add_message("k", "user", text, id="once") for text in ("a", "b")] == [2, 2]
+    assert [message.content for message in sessions.get_history("k")] == [""]

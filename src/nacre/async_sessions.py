@@ -414,6 +414,9 @@ class AsyncLease:
         self._lease = lease
         self._last: Future[None] | None = None
 
+    def __repr__(self) -> str:
+        return f"AsyncLease({self.key!r}, number={self.number})"
+
     @property
     def key(self) -> str:
         """Whose turn it is."""

@@ -502,7 +502,8 @@ class Sessions:
     ) -> int:
         """Apply operations to the active session as one step; returns the last number, 0 if nothing is changed.
 
-        Unlike `submit` it never begins a session. Raises Conflict if one of them does not fit the session.
+        Unlike `submit` it never begins a session: for a key without an active one it stores nothing, messages neither,
+        and returns 0. Raises Conflict if one of them does not fit the session.
 
         >>> better = nacre.Message(role="assistant", content="The inside of shells.")
         >>> sessions.update("cli:1", [nacre.Pop(), better], expect=3)
@@ -556,10 +557,11 @@ class Sessions:
         >>> len(sessions.get_history("cli:1"))
         2
         """
+        if (to is None) == (before is None):
+            both = "both" if to is not None else "neither"
+            raise InvalidArgument(f"a rewind goes to a record, by `to`, or before a message, by `before`; not {both}")
         if before is None:
             goal = check_int(to, "to")
-        elif to is not None:
-            raise InvalidArgument("a rewind goes to a record, by `to`, or before a message, by `before`, not both")
         else:
             n = check_int(before, "before")
             goal = self._read(key, lambda view: session_state.before(view, n), n)
@@ -919,6 +921,7 @@ class Sessions:
 
         The hole keeps its number, role and place in the history, and the ids and names of tool calls. It is read with
         an empty content and `extra["redacted"]`. Summaries, usage and notes can be erased by their numbers, too.
+        A retry under the `id` of an erased message stores nothing, whatever its content: there is nothing to compare.
 
         Summaries and forks that may still have the words are not changed; the answer names them. The message is
         looked for in the newest generation, unless `generation` names another one, which may be in the trash.
@@ -1627,6 +1630,8 @@ class Session:
         5
         """
         if content is None:
+            if (role := plain_text(message)) is not None:
+                raise InvalidMessage(f"a role needs a text after it, as in append({role!r}, 'hello')")
             return self._sessions.add_full_message(self.key, message)
         return self._sessions.add_message(self.key, message, content)
 
@@ -1675,9 +1680,23 @@ class Session:
         """
         return self._sessions.get_meta(self.key)
 
-    def set_meta(self, /, **fields: Any) -> None:
-        """Set fields of its meta; None takes a field away."""
-        self._sessions.set_meta(self.key, **fields)
+    def set_meta(
+        self,
+        fields: Mapping[str, Any] | None = None,
+        /,
+        *,
+        expect: int | Version | None = None,
+        id: str | None = None,
+        **more: Any,
+    ) -> None:
+        """Set fields of its meta, by name or as a mapping; None takes a field away.
+
+        >>> session = sessions["cli:1"]
+        >>> session.set_meta({"title": "Shells", "id": 42})
+        >>> session.meta
+        {'title': 'Shells', 'id': 42}
+        """
+        self._sessions.set_meta(self.key, fields, expect=expect, id=id, **more)
 
 
 class _Within(Sessions):

@@ -62,3 +62,10 @@ def test_meta_that_an_earlier_version_stored_under_an_id_cannot_be_compared(tmp_
             with pytest.raises(nacre.Conflict, match="id 'once' was used for other content"):
                 sessions.set_meta("k", title=title, id="once")
         assert sessions.get_meta("k") == {"title": "T"}
+
+
+def test_a_version_without_a_generation_is_named_so(tmp_path: Path) -> None:
+    with nacre.open(tmp_path) as sessions:
+        say(sessions, "a")
+        with pytest.raises(nacre.Conflict, match="not at record 2 of generation ''; nothing was stored"):
+            sessions.add_message("k", "user", "b", expect=nacre.Version(2))

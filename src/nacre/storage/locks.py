@@ -196,6 +196,9 @@ class TurnLease:
         self.key = place.key
         self.number: int | None = None
 
+    def __repr__(self) -> str:
+        return f"Lease({self.key!r}, number={self.number})"
+
     def take(self) -> None:
         """Take it; raises SessionBusy, with who has it, if that is another."""
         while True:

@@ -182,6 +182,9 @@ class _Lease:
         self.key = key
         self.number: int | None = None
 
+    def __repr__(self) -> str:
+        return f"Lease({self.key!r}, number={self.number})"
+
     def take(self) -> None:
         self._store.lend(self)
 

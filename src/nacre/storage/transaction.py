@@ -224,7 +224,7 @@ def _is_maintained(found: Expectable, before: Version, now: Version) -> bool:
 
 
 def _describe(version: Version) -> str:
-    return f"record {version.n} of generation {version.generation}" if version.n else "no record"
+    return f"record {version.n} of generation {version.generation or repr('')}" if version.n else "no record"
 
 
 class Growing(Records, Protocol):
