@@ -407,3 +407,14 @@ def test_a_retry_under_the_id_of_an_erased_message_stores_nothing() -> None:
     sessions.redact("k", 2)
     assert [sessions.add_message("k", "user", text, id="once") for text in ("a", "b")] == [2, 2]
     assert [message.content for message in sessions.get_history("k")] == [""]
+
+
+@pytest.mark.parametrize("value", ["yes", 1])
+def test_ids_are_kept_by_true_alone_and_other_values_are_refused(value: Any) -> None:
+    sessions = nacre.open(":memory:")
+    with pytest.raises(nacre.InvalidArgument, match="keep_ids must be True or False, not"):
+        sessions.set_meta("k", keep_ids=value)
+    assert not sessions.exists("k")
+    for legal in (True, False, None):
+        sessions.set_meta("k", keep_ids=legal)
+    assert sessions.get_meta("k") == {}

@@ -1908,6 +1908,9 @@ def _check_entry(entry: AnyEntry) -> AppendMessage | AppendRecord | SetMeta:
         case SetMeta(fields):
             if not isinstance(fields, dict):
                 raise InvalidMessage(f"the fields of a session's meta must be a dict, not {show(fields)}")
+            if fields.get("keep_ids") is not None:
+                # Only True keeps them: another value would look as if it did.
+                check_bool(fields["keep_ids"], "keep_ids")
             return SetMeta(plain_json(fields, "meta"))
         case _:
             return encode_message(entry)
