@@ -197,7 +197,10 @@ def released() -> memoryview:
     return view
 
 
-@pytest.mark.parametrize("value", [*map(Pretender, (str, int, float, bytes)), released()], ids=repr)
+PRETENDERS = [*map(Pretender, (str, int, float, bytes)), released()]
+
+
+@pytest.mark.parametrize("value", PRETENDERS, ids=["str", "int", "float", "bytes", "released"])
 def test_what_only_says_that_it_is_a_value_is_refused(value: Any) -> None:
     with pytest.raises(InvalidMessage, match="data"):
         encode_data({"a": value})

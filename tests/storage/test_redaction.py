@@ -839,3 +839,17 @@ def test_an_index_of_ids_that_is_made_meanwhile_does_not_know_it() -> None:
     assert late.update("k", [nacre.SetMeta({"title": "new"})], id="other") == 0
     assert names(disk, "ids") == []
     assert late.update("k", [nacre.Pop()], id="i") == n
+
+
+def test_every_message_of_a_small_frame_can_be_erased(tmp_path: Path) -> None:
+    given = random.Random(8)
+    with small(tmp_path / "store") as sessions:
+        for key in map(str, range(24)):
+            said = [given.randbytes(given.randint(1, 12)).hex() for _ in range(given.randint(1, 6))]
+            numbers = [sessions.add_message(key, "user", text) for text in said]
+            sessions.clear(key)
+            sessions.save(key)
+            for n in given.sample(numbers, len(numbers)):
+                sessions.redact(key, n)
+            assert {stored.message.content for stored in sessions.transcript(key)} == {""}
+        assert sessions.verify().ok

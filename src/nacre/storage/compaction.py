@@ -25,6 +25,7 @@ _FRAME = 128 * 1024
 _STEP = 64 * 1024
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPED = b"\x50\x2a\x4d\x18"
+_EMPTY_BLOCK = 3
 _SKIPPED_HEAD = len(_SKIPPED) + 4
 _LEVELS = (3, 19, 22, 12, 9, 15, 6, 1)
 
@@ -162,11 +163,14 @@ def _is_torn(file: Lines, at: int) -> bool:
     return True
 
 
-def replace(system: System, path: str, change: Callable[[Piece], bytes]) -> int:
+def replace(
+    system: System, path: str, change: Callable[[Piece], bytes], shorten: Callable[[bytes], bytes] = bytes
+) -> int:
     """Write a cold file again with other bytes for some of its lines; returns how many there were.
 
     Its length stays, since the log's header says it: a frame that got smaller is followed by one that readers skip.
-    Of a damaged frame with such a line, what can be read is kept. Raises StoreError if something does not fit.
+    Lines that do not fit are shortened. Of a damaged frame with such a line, what can be read is kept. Raises
+    StoreError if something does not fit.
     """
     changed = 0
     with opened(system, path) as fd:
@@ -178,16 +182,24 @@ def replace(system: System, path: str, change: Callable[[Piece], bytes]) -> int:
             count = sum(piece.raw != line for piece, line in zip(pieces, lines, strict=True))
             if count:
                 changed += count
-                ends = (text[piece.start + len(piece.raw) : piece.end] for piece in pieces)
+                ends = [text[piece.start + len(piece.raw) : piece.end] for piece in pieces]
                 # The room of a frame that was made smaller before is that of what readers skip after it, too.
                 room = _skip(file, end) - at
-                frame = _fit(b"".join(line + end for line, end in zip(lines, ends, strict=True)), room)
+                short = [
+                    shorten(line) if piece.record is not None and piece.raw != line else line
+                    for piece, line in zip(pieces, lines, strict=True)
+                ]
+                frame = _fit(_join(lines, ends), room) or _fit(_join(short, ends), room)
                 if frame is None:
                     raise StoreError(f"{path}: what is left of a frame does not fit into its place")
                 frames.append((at, frame))
         if frames:
             replace_file(system, path, _splice(file, frames))
     return changed
+
+
+def _join(lines: Iterable[bytes], ends: Iterable[bytes]) -> bytes:
+    return b"".join(line + end for line, end in zip(lines, ends, strict=True))
 
 
 def _splice(file: Lines, frames: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
@@ -213,12 +225,22 @@ def _fit(text: bytes, size: int) -> bytes | None:
             }
             frame: bytes = zstd.compress(text, options=options)
             rest = size - len(frame)
-            if not rest:
-                return frame
+            if rest in (0, _EMPTY_BLOCK, 2 * _EMPTY_BLOCK):
+                # Too few bytes for what readers skip: blocks of no text, after the header of the frame.
+                head = _header_length(frame)
+                return frame[:head] + bytes(rest) + frame[head:]
             if rest >= _SKIPPED_HEAD:
                 skipped = rest - _SKIPPED_HEAD
                 return frame + _SKIPPED + skipped.to_bytes(4, "little") + bytes(skipped)
     return None
+
+
+def _header_length(frame: bytes) -> int:
+    """How long the header of a frame without a dictionary is: RFC 8878, 3.1.1.1."""
+    descriptor = frame[len(_MAGIC)]
+    is_single = descriptor >> 5 & 1
+    length = (is_single, 2, 4, 8)[descriptor >> 6]
+    return len(_MAGIC) + 1 + (not is_single) + length
 
 
 def _frames(file: Lines, at: int = 0) -> Iterator[tuple[int, int, bytes, bool]]:

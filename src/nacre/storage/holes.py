@@ -104,6 +104,13 @@ def hole(raw: bytes, erased: Erased) -> bytes | None:
     return _line(left, "." * max(room, 0), state)[:-1]
 
 
+def unpadded(line: bytes) -> bytes:
+    """A hole without what makes it as long as the record was."""
+    record = unseal(line)
+    assert record is not None  # noqa: S101 - `hole` made it
+    return _line({name: value for name, value in fields(line).items() if name != "gone"}, "", record.st)[:-1]
+
+
 def _line(left: dict[str, object], gone: str, state: State) -> bytes:
     return sealed_fields({**left, "gone": gone}, st=state)
 

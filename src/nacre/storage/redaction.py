@@ -27,7 +27,7 @@ from nacre.messages import Redaction
 from nacre.records import Record
 from nacre.storage import blobs, compaction, quarantine
 from nacre.storage.format import START, SUFFIX, unseal
-from nacre.storage.holes import Erased, Trace, has_content, hole, plan
+from nacre.storage.holes import Erased, Trace, has_content, hole, plan, unpadded
 from nacre.storage.lines import Lines, Piece
 from nacre.storage.locks import KeyLock
 from nacre.storage.log import Log
@@ -356,7 +356,7 @@ class Redactor:
         own = partial(_change, trace, erased, header.n, writer.n)
         for path in (home.cold(uid), *self._followers(home, uid, ".cold.zst")):
             with suppress(FileNotFoundError):
-                compaction.replace(system, path, own)
+                compaction.replace(system, path, own, unpadded)
 
         # 3. What a fork shares, of which it gets a copy of its own.
         for depth, level in enumerate(header.base):
@@ -403,7 +403,7 @@ class Redactor:
             replace_file(self._system, path, parts)
         if level.cold:
             with suppress(FileNotFoundError):
-                compaction.replace(self._system, f"{path}.zst", change)
+                compaction.replace(self._system, f"{path}.zst", change, unpadded)
 
     def _clean_forks(self, intent: Intent) -> None:
         """Erase it from the files of forks that do not share it.
@@ -439,7 +439,7 @@ class Redactor:
                 lines = Lines(self._system, fd, self._system.fstat(fd).st_size)
                 if lines.size > level.cold:
                     replace_file(self._system, f"{path}.zst", [lines.read(0, level.cold)])
-            compaction.replace(self._system, f"{path}.zst", change)
+            compaction.replace(self._system, f"{path}.zst", change, unpadded)
 
 
 def _seal_note(intent: Intent) -> bytes:
