@@ -27,6 +27,8 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 Campaign = Callable[[int], int]
 
 MOST_SEEDS = 150
+# Seeds that catch a bug which the first ones miss are tried first: each takes a second.
+CATCHING = {"header_alone_counts": 50, "cold_file_not_flushed": 12}
 
 
 @pytest.fixture(autouse=True)
@@ -264,7 +266,7 @@ PLANTED: Sequence[tuple[Plant, Campaign]] = (
 def test_planted_bug_is_caught(plant: Plant, campaign_of: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises((simulation.Violation, nacre.NacreError, AssertionError, OSError)):
-        all(campaign_of(seed) for seed in range(MOST_SEEDS))
+        all(map(campaign_of, sorted(range(MOST_SEEDS), key=lambda seed: seed != CATCHING.get(plant.__name__))))
 
 
 def test_lock_taken_on_a_log_that_was_replaced_meanwhile_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
