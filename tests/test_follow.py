@@ -20,6 +20,7 @@ from nacre.messages import Load
 from nacre.storage.file_store import FileStore
 from nacre.storage.system import System
 from nacre.storage.watch import Watch
+from nacre.testing import Disk
 from tests.damage.lines import conversation
 from tests.paths import log_of
 
@@ -307,3 +308,14 @@ def test_a_watch_that_is_closed_twice_closes_no_file_of_another(root: Path, plac
         watch.close()
         for fd in others:
             os.close(fd)
+
+
+def test_a_long_last_batch_is_given_as_one_part_since_it_is_read_whole_anyway() -> None:
+    files = FileStore("/store", rules=RULES, system=Disk().process())
+    with nacre.Sessions(files) as sessions:
+        sessions.add_messages("k", [{"role": "user", "content": "a"}] * 600)
+        part = files.later("k", 0, "", 256)
+        assert (part.upto, len(part.records), part.is_last) == (601, 601, True)
+        sessions.add_message("k", "user", "one more")
+        part = files.later("k", 0, "", 256)
+        assert (part.upto, len(part.records), part.is_last) == (256, 256, False)

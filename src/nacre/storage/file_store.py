@@ -391,7 +391,9 @@ class FileStore:
                     record for record in takewhile(lambda record: record.n <= edge, view.all()) if record.n > start
                 ]
             else:
-                upto = max(start, min(start + limit, view.n))
+                # The last batch was read to know that it is whole: all of it, or a part, costs the same.
+                newest = next(view.back(view.n))
+                upto = max(start, min(start + max(limit, newest.n - newest.batch + 1), view.n))
                 found = list(takewhile(lambda record: record.n > start, view.back(upto)))[::-1]
             records = [record if record.blobs is None else view.whole(record) for record in found]
             return Later(view.header.uid, upto, records, upto >= view.n)
