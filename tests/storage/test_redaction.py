@@ -19,6 +19,7 @@ from nacre.history.window import window
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
 from nacre.storage.paths import SessionPaths
+from nacre.storage.system import System
 from nacre.testing import Disk, images
 from tests.erased import traces, traces_on
 from tests.paths import log_of
@@ -802,10 +803,11 @@ def test_without_power_neither_index_nor_leftovers_come_back() -> None:
         files = [home.ids(uid), f"{home.ids(uid)}.0a1b2c3d.tmp", home._replace(archived=uid).scratch, home.scratch]
         for path in files:
             disk.write_durable(path, SECRET.encode())
+        disk.write_durable(SessionPaths.of(ROOT, "other").ids(uid), b"of another")
         sessions.redact("k", n)
     after = next(images(disk.snapshot(), random.Random(0), 0))
     assert traces_on(after, SECRET, ROOT) == []
-    assert names(after, "redacting") == []
+    assert (names(after, "redacting"), names(after, "ids")) == ([], [f"other.{uid}"])
 
 
 def test_what_cannot_be_finished_in_one_session_is_finished_in_others(tmp_path: Path) -> None:
@@ -852,4 +854,18 @@ def test_every_message_of_a_small_frame_can_be_erased(tmp_path: Path) -> None:
             for n in given.sample(numbers, len(numbers)):
                 sessions.redact(key, n)
             assert {stored.message.content for stored in sessions.transcript(key)} == {""}
+        assert sessions.verify().ok
+
+
+class Late(System):
+    """A process that lists a note which another one removes before it is read."""
+
+    def listdir(self, path: str) -> list[str]:
+        return ["k.0.2.json"] if path.endswith("redacting") else super().listdir(path)
+
+
+def test_a_note_that_is_gone_by_now_is_no_damage(tmp_path: Path) -> None:
+    with Sessions(FileStore(str(tmp_path), rules=RULES, system=Late())) as sessions:
+        sessions.add_message("k", "user", "hello")
+        sessions.finish_redactions()
         assert sessions.verify().ok
