@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import gc
 import os
@@ -9,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -247,6 +249,29 @@ def test_a_sandbox_may_be_used_from_one_loop_after_another(kind: str, tmp_path: 
         return (await box.run(["echo", "here"], timeout=20, max_bytes=100)).output
 
     assert [anyio.run(main), anyio.run(main)] == [b"here\n"] * 2
+
+
+@confined
+def test_nobody_waits_while_a_sandbox_is_taken_down(kind: str, tmp_path: Path) -> None:
+    usable(kind)
+    threads: list[int] = []
+    is_over = threading.Event()
+
+    def note(event: str, args: tuple[object, ...]) -> None:
+        if event == "shutil.rmtree" and not is_over.is_set() and "nacre-sandbox-" in str(args[0]):
+            threads.append(threading.get_ident())
+
+    async def main() -> None:
+        box = await sandbox(kind, tmp_path)
+        sys.addaudithook(note)  # it stays, and notes nothing any more
+        for _ in range(3):
+            await box.run(["true"], timeout=20, max_bytes=100)
+        await asyncio.get_running_loop().shutdown_default_executor()
+        is_over.set()  # the one that is ready for the next command goes with the box
+
+    anyio.run(main)
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 @confined

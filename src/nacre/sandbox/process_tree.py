@@ -230,10 +230,17 @@ class Cell:
         self._first: int | None = None
         self._status: int | None = None
         self._held = [self._news, self.output, self._orders]
-        # Gives everything back, whatever state it is in; twice is harmless.
-        self.discard = weakref.finalize(self, _release, self._process, self._held, (scratch, group), os.getpid())
+        self._release = weakref.finalize(self, _release, self._process, self._held, (scratch, group), os.getpid())
         for ours in self._held:
             os.set_blocking(ours, False)
+
+    def discard(self) -> None:
+        """Give everything back, whatever state it is in; twice is harmless.
+
+        It takes a while. Who holds this method holds the cell too: otherwise it would be done wherever the last
+        reference to the cell ends, which is where its caller waits.
+        """
+        self._release()
 
     @property
     def alive(self) -> bool:
