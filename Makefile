@@ -15,7 +15,7 @@ PAGES := README.md $(wildcard docs/*.md)
 COVERED := tests/damage tests/history tests/legacy tests/storage tests/summaries $(wildcard tests/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check lint types bench crash docs man reference lowest clean .venv tools proxies
+.PHONY: help run demo test check lint types bench crash docs man reference lowest clean .venv tools programs proxies
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -50,12 +50,17 @@ docs: .venv ## run every Python block of the documentation, each page in a direc
 	  rm -rf "$$room"; \
 	done; echo "documentation: every Python block runs"
 
-bench: .venv ## the table of benchmarks/RESULTS.md; other stores are measured too where they install
-	@test -e .venv/peers/.installed || { \
-	  echo "installing the other stores to measure beside ours (once; a few minutes at most)"; \
-	  $(BIN)/pip install --quiet --upgrade --target .venv/peers --group bench && touch .venv/peers/.installed; \
-	} || echo "the other stores could not be installed: their rows are left out"
-	@PYTHONPATH=.venv/peers $(BIN)/python -m benchmarks
+PEERS := agent-framework langgraph nanobot openai-agents pydantic-ai
+
+bench: PROGRAMS := strace bwrap
+bench: .venv programs $(PEERS:%=.venv/peers/%/.installed) ## the table of benchmarks/RESULTS.md, with other stores and agents
+	@$(BIN)/python -m benchmarks
+
+.venv/peers/%/.installed: pyproject.toml | .venv
+	@echo "installing $* to measure beside nacre (once; about half a minute)"
+	@$(BIN)/python -m venv --clear --without-pip .venv/peers/$*
+	@$(BIN)/pip -qq --python .venv/peers/$*/bin/python install --group bench-$* && touch $@ \
+	  || echo "$* was not installed: its rows are left out"
 
 reference: .venv ## docs/reference.md from the docstrings
 	@$(BIN)/python -m tests.reference
@@ -123,8 +128,12 @@ $(BIN)/python:
 # bwrap (bubblewrap) confines what tools run, npm brings other projects' servers of models and messengers, chromium
 # shows the page, ngircd is a real IRC server, zsh and fish complete words, man shows the manual pages,
 # openssl makes a certificate for a proxy.
-tools: proxies
-	@missing=""; for tool in strace gcc jq bwrap npm chromium ngircd zsh fish git man openssl; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+PROGRAMS := strace gcc jq bwrap npm chromium ngircd zsh fish git man openssl
+
+tools: proxies programs
+
+programs:
+	@missing=""; for tool in $(PROGRAMS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	test -n "$$missing" || exit 0; \
 	packages=$$(echo "$$missing" | sed 's/gcc/gcc libc6-dev/; s/bwrap/bubblewrap/; s/man$$/man-db/'); \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -132,7 +141,7 @@ tools: proxies
 	  { apt-get install -y --no-install-recommends $$packages \
 	    || { apt-get update && apt-get install -y --no-install-recommends $$packages; }; } >/dev/null 2>&1 && exit 0; \
 	fi; \
-	echo "not found and not installed:$$missing; the tests that need them are skipped"
+	echo "not found and not installed:$$missing; what needs them is skipped"
 
 # nginx and Caddy are unpacked and not installed: their packages would start them.
 proxies: .venv

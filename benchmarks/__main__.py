@@ -67,7 +67,9 @@ BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
     "command": start.command_line,
     "stores": peers.stores,
     "peers": peers.peers,
+    "peer turns": peers.turns,
 }
+_PEERS = ("peers", "peer turns")
 
 
 def main() -> int:
@@ -88,14 +90,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="smaller sessions, fewer samples; RESULTS.md is left")
     parser.add_argument("--only", action="append", choices=BENCHMARKS, help="one group (may be given again)")
     parser.add_argument(
-        "--peers", action=argparse.BooleanOptionalAction, default=True, help="other stores, where installed"
+        "--peers", action=argparse.BooleanOptionalAction, default=True, help="other stores and agents, where installed"
     )
     return parser.parse_args()
 
 
 def _chosen(options: argparse.Namespace) -> list[str]:
     names = options.only or list(BENCHMARKS)
-    return [name for name in names if options.peers or name != "peers"]
+    return [name for name in names if options.peers or name not in _PEERS]
 
 
 def _run(names: list[str], scene: Scene) -> list[Row]:

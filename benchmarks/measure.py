@@ -121,10 +121,15 @@ def can_trace() -> bool:
     return tried.returncode == 0
 
 
+def tracing_flushes(trace: Path) -> list[str]:
+    """What to put before a command, so that its flushes and marks are written to a file."""
+    calls = "trace=fsync,fdatasync,sync_file_range,syncfs,sync,getppid"
+    return ["strace", "-f", "-e", calls, "-o", str(trace)]
+
+
 def flushes(trace: Path, task: str, *arguments: object) -> list[int]:
     """Run a child task under strace; how often it flushed before, between and after its marks."""
-    calls = "trace=fsync,fdatasync,sync_file_range,syncfs,sync,getppid"
-    child(task, *arguments, prefix=["strace", "-f", "-e", calls, "-o", str(trace)])
+    child(task, *arguments, prefix=tracing_flushes(trace))
     return count_by_phase(trace.read_text())
 
 

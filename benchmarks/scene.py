@@ -53,6 +53,11 @@ class Scene:
         self.sizes = sizes
         self.ends: dict[str, list[int]] = {}
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether a run is to be short, and need not be exact."""
+        return self.sizes is QUICK
+
     def room(self, name: str) -> Path:
         """An empty directory of one benchmark's own."""
         path = self.root / name
