@@ -34,6 +34,7 @@ from benchmarks.scene import QUICK, Scene, Sizes
 BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
     "flushes": append.flushes,
     "solo": append.solo,
+    "ids": append.ids,
     "threads": crowd.threads,
     "tasks": crowd.tasks,
     "sessions": crowd.sessions_at_once,
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
     "flat": scale.flat,
     "cold": scale.cold,
     "rewinds": scale.rewinds,
+    "whole pages": scale.whole_pages,
     "bytes": scale.record_bytes,
     "load": load.full,
     "list": load.listing,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import statistics
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from benchmarks.rows import Row, at_most, micros, plain, shown
 from benchmarks.scene import Scene, logs, words
 
 _TRACED = 100
+_ROUNDS = 7
+_IDS = 20_000
 
 
 def flushes(scene: Scene) -> Iterator[Row]:
@@ -48,14 +52,46 @@ def solo(scene: Scene) -> Iterator[Row]:
         append()
         size = len(logs(room / "store")[0].read_bytes().splitlines(keepends=True)[-1])
         raw = raw_append(room / "raw", size)
+        actions = {"raw": raw, "nacre": append}
+        each = scene.sizes.samples // _ROUNDS
         with measure.awake():
-            samples = measure.interleave({"raw": raw, "nacre": append}, rounds=scene.sizes.samples, warm=50)
-        idle = measure.interleave({"raw": raw, "nacre": append}, rounds=scene.sizes.pairs, warm=5)
+            measure.interleave(actions, rounds=50)
+            rounds = [measure.interleave(actions, rounds=each) for _ in range(_ROUNDS)]
+            used = [measure.interleave(actions, rounds=each, clock=time.process_time) for _ in range(_ROUNDS)]
+        idle = measure.interleave(actions, rounds=scene.sizes.pairs, warm=5)
+    raws, ours = ([measure.p50(samples[name]) for samples in rounds] for name in actions)
+    ratios = [one / bare for one, bare in zip(ours, raws, strict=True)]
+    unspun = measure.p50(idle["nacre"]) / measure.p50(idle["raw"])
     yield at_most(
-        "solo append of 1 kB against raw write+fdatasync, p50",
-        measure.p50(samples["nacre"]) / measure.p50(samples["raw"]),
-        1.3,
-        absolute=_absolute(samples, idle),
+        f"solo append of 1 kB against raw write+fdatasync, p50, median of {_ROUNDS} rounds",
+        measure.p50(ratios),
+        1.35,
+        absolute=(
+            f"raw {micros(measure.p50(raws))}, nacre {micros(measure.p50(ours))}; {measure.spread(ratios)}; "
+            f"without the spinner {shown(unspun)}"
+        ),
+    )
+    raw_cpu, our_cpu = ([statistics.mean(samples[name]) for samples in used] for name in actions)
+    beyond = [one - bare for one, bare in zip(our_cpu, raw_cpu, strict=True)]
+    yield at_most(
+        f"CPU of a solo append beyond the raw one, median of {_ROUNDS} rounds",
+        1e6 * measure.p50(beyond),
+        50,
+        unit=" µs",
+        absolute=f"raw {micros(measure.p50(raw_cpu))}, nacre {micros(measure.p50(our_cpu))}",
+    )
+
+
+def ids(scene: Scene) -> Iterator[Row]:
+    """What the ids of one busy log weigh, in a process that counts every byte it allocates."""
+    room = scene.room("ids")
+    without, held = (measure.child("busy_log", room / how, _IDS, how) for how in ("without", "with"))
+    yield at_most(
+        f"a log with {_IDS:,} appends with ids: most memory beyond its first append, MB",
+        held / 1_000_000,
+        1.5,
+        unit=" MB",
+        absolute=f"the same without ids {without / 1_000:,.0f} kB",
     )
 
 
@@ -69,9 +105,3 @@ def raw_append(path: Path, size: int) -> Callable[[], None]:
         os.fdatasync(descriptor)
 
     return append
-
-
-def _absolute(samples: dict[str, list[float]], idle: dict[str, list[float]]) -> str:
-    raw, ours = measure.p50(samples["raw"]), measure.p50(samples["nacre"])
-    unspun = measure.p50(idle["nacre"]) / measure.p50(idle["raw"])
-    return f"raw {micros(raw)}, nacre {micros(ours)}; without the spinner {shown(unspun)}"

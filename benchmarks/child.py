@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import json
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from benchmarks import measure
 
@@ -24,6 +26,28 @@ def appends(store: str, count: str) -> None:
         for _ in range(int(count)):
             sessions.add_message("bench:traced", "user", "hello")
         measure.mark()
+
+
+def busy_log(store: str, count: str, how: str) -> int:
+    """The most bytes that a process holds while it appends to one session, "with" ids or without, beyond the first."""
+    import tracemalloc  # noqa: PLC0415
+
+    import nacre  # noqa: PLC0415
+
+    def append(number: int) -> None:
+        sessions.add_message("bench:busy", "user", "hello", id=f"message-{number:012}" if how == "with" else None)
+
+    with nacre.open(store, durability="relaxed") as sessions:
+        append(0)
+        tracemalloc.start()
+        peak = 0
+        for number in range(1, int(count)):
+            append(number)
+            if number % 500 == 0:
+                gc.collect()
+                peak = max(peak, tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+    return peak
 
 
 def load(store: str, log: str, key: str, rounds: str) -> dict[str, list[float]]:
@@ -91,7 +115,10 @@ def senders(store: str, seen: str, active: str) -> int:
 
 
 def completions(store: str, token: str) -> None:
-    """Serve an agent whose model answers at once; tells the port, and ends with its input."""
+    """Serve an agent whose model answers at once; tells the port, and ends with its input.
+
+    For each line of the input it tells its CPU seconds so far, and how many bytes it has read from the store.
+    """
     import anyio  # noqa: PLC0415
     from anyio import to_thread  # noqa: PLC0415
 
@@ -99,19 +126,32 @@ def completions(store: str, token: str) -> None:
     from nacre.config import Settings  # noqa: PLC0415
     from nacre.providers.scripted import Scripted  # noqa: PLC0415
     from nacre.runtime import App  # noqa: PLC0415
+    from nacre.storage.system import System  # noqa: PLC0415
     from nacre.web.server import application, serve  # noqa: PLC0415
 
-    def ready(port: int) -> None:
-        sys.stdout.write(f"{port}\n")
+    read, pread = 0, System.pread
+
+    def counted(system: System, fd: int, size: int, offset: int) -> bytes:
+        nonlocal read
+        data = pread(system, fd, size, offset)
+        read += len(data)
+        return data
+
+    def tell(what: object) -> None:
+        sys.stdout.write(f"{json.dumps(what)}\n")
         sys.stdout.flush()
 
+    def answer() -> None:
+        while sys.stdin.readline():
+            tell({"cpu": time.process_time(), "read": read})
+
     async def run() -> None:
-        with nacre.open(store) as sessions:
+        with patch.object(System, "pread", counted), nacre.open(store) as sessions:
             app = App(Settings({}, {}), sessions, Scripted(["The weather is fine."] * 100_000))
             site = application(app, token=token, hosts=["127.0.0.1"])
             async with app.kernel, anyio.create_task_group() as tasks:
-                tasks.start_soon(partial(serve, site, host="127.0.0.1", port=0, ready=ready))
-                await to_thread.run_sync(sys.stdin.read)
+                tasks.start_soon(partial(serve, site, host="127.0.0.1", port=0, ready=tell))
+                await to_thread.run_sync(answer)
                 tasks.cancel_scope.cancel()
 
     anyio.run(run)
@@ -119,6 +159,7 @@ def completions(store: str, token: str) -> None:
 
 TASKS: dict[str, Callable[..., object]] = {
     "appends": appends,
+    "busy_log": busy_log,
     "load": load,
     "turn": turn,
     "actors": actors,

@@ -11,8 +11,10 @@ import msgspec
 
 import nacre
 from benchmarks import measure
-from benchmarks.rows import Row, at_most, micros
-from benchmarks.scene import LONG, SHORT, Scene, logs, words
+from benchmarks.rows import Row, at_most, micros, plain, shown
+from benchmarks.scene import LONG, SHORT, Scene, converse, logs, progress, words
+from nacre.web.api import queries
+from nacre.web.api.schemas import ReadQuery
 
 _REWINDS = 10
 _DEAD = 10_000
@@ -79,6 +81,24 @@ def rewinds(scene: Scene) -> Iterator[Row]:
     )
 
 
+def whole_pages(scene: Scene) -> Iterator[Row]:
+    """A page of all that was ever said, as the HTTP API gives it: the newest one, and one in the middle."""
+    sizes = {SHORT: scene.sizes.short, LONG: scene.sizes.paged}
+    with nacre.open(scene.room("whole pages"), durability="relaxed") as sessions:
+        for key, size in sizes.items():
+            progress(f"building a session of {size:,} messages")
+            converse(sessions, key, size)
+        newest = {key: ReadQuery(scope="whole", limit=_LAST) for key in sizes}
+        middle = {key: _before_middle(sessions, key, size) for key, size in sizes.items()}
+        (new_short, new_long), (mid_short, mid_long) = (
+            _time_pages(scene, sessions, wanted) for wanted in (newest, middle)
+        )
+    what = f"page of {_LAST} of the whole session, at {sizes[LONG]:,} messages against {sizes[SHORT]:,}"
+    yield at_most(what, new_long / new_short, 2, absolute=f"{micros(new_short)}, {micros(new_long)}")
+    absolute = f"{micros(mid_short)}, {micros(mid_long)}"
+    yield plain(f"{what}: one from the middle", shown(mid_long / mid_short), absolute=absolute)
+
+
 def record_bytes(scene: Scene) -> Iterator[Row]:
     """Bytes of a record beyond its message, where record numbers are long."""
     store = scene.copy(scene.long, "bytes")
@@ -123,6 +143,25 @@ class _Place:
     def restore(self) -> None:
         """The history as it was built, whatever was done to it since."""
         self.sessions.rewind(self.key, self.ends[-1])
+
+
+def _before_middle(sessions: nacre.Sessions, key: str, size: int) -> ReadQuery:
+    """A query for the page before the message in the middle."""
+    (last,) = queries.read(sessions, key, ReadQuery(scope="whole", limit=1)).items
+    return ReadQuery(scope="whole", limit=_LAST, cursor=f"{last.generation}/{last.n - size // 2}")
+
+
+def _time_pages(scene: Scene, sessions: nacre.Sessions, wanted: dict[str, ReadQuery]) -> tuple[float, float]:
+    """The median time of a page of the short session, and of one of the long."""
+    actions = {key: partial(_read_page, sessions, key, query) for key, query in wanted.items()}
+    samples = measure.interleave(actions, rounds=scene.sizes.pairs // 10, warm=1)
+    return measure.p50(samples[SHORT]), measure.p50(samples[LONG])
+
+
+def _read_page(sessions: nacre.Sessions, key: str, query: ReadQuery) -> None:
+    page = queries.read(sessions, key, query)
+    if page.count != _LAST:
+        raise RuntimeError(f"a page of {key!r} has {page.count} messages, not {_LAST}")
 
 
 def _append(place: _Place) -> None:

@@ -23,6 +23,7 @@ class Sizes:
     short: int = 1_000
     long: int = 1_000_000
     loaded: int = 100_000
+    paged: int = 100_000
     listed: int = 10_000
     folder: int = 200_000
     crowded: int = 100_000
@@ -35,6 +36,7 @@ class Sizes:
 QUICK = Sizes(
     long=50_000,
     loaded=10_000,
+    paged=20_000,
     listed=1_000,
     folder=20_000,
     crowded=10_000,
@@ -132,6 +134,19 @@ def fill(sessions: nacre.Sessions, key: str, count: int, *, text: str) -> list[i
     said = [nacre.Message(role="user", content=text)] * group
     ends = [sessions.add_messages(key, said[: count - 1 - start]) for start in range(0, count - 1, group)]
     return [*ends, sessions.add_message(key, "user", text)]
+
+
+def converse(sessions: nacre.Sessions, key: str, count: int) -> None:
+    """Write messages of 200 bytes, by user and assistant in turns, each a record of its own."""
+    text = words(191)
+    roles = ("user", "assistant")
+    for start in range(0, count, _GROUP):
+        waiting = [
+            sessions.submit(key, [nacre.Message(role=roles[number % 2], content=f"{number:08} {text}")])
+            for number in range(start, min(start + _GROUP, count))
+        ]
+        for stored in waiting:
+            stored.result()
 
 
 def words(size: int) -> str:

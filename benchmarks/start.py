@@ -10,41 +10,49 @@ import resource
 import shutil
 import subprocess
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import nacre
 from benchmarks import measure
-from benchmarks.rows import Row, at_most, micros, shown
+from benchmarks.rows import Row, at_most, micros, plain, shown
 from benchmarks.scene import Scene
 
 _UNWANTED = ("asyncio", "ssl", "sqlite3")
 _COMMAND = "import sys; from nacre.cli import main; sys.exit(main())"
 _SCAN = "import os, sys; [entry.stat() for entry in os.scandir(f'{sys.argv[1]}/sessions')]"
-_LOADED = f"import nacre, sys; print(*(name for name in {_UNWANTED!r} if name in sys.modules))"
+_LOAD = "import nacre; nacre.open"
+_OPEN = "import sys, nacre; nacre.open(sys.argv[1]).close()"
+_LOADED = f"import nacre, sys; nacre.open; print(*(name for name in {_UNWANTED!r} if name in sys.modules))"
 
 
 def importing(scene: Scene) -> Iterator[Row]:
     """Start-up with the import against start-up alone, in an environment with nothing else."""
     python = _environment(scene)
     runs = max(10, scene.sizes.runs)
+    store = str(scene.room("opened"))
+    programs = {"pass": "pass", "import": "import nacre", "open": _LOAD, "store": _OPEN}
+    actions = {name: partial(_run, python, program, store) for name, program in programs.items()}
     with measure.awake():
-        samples = measure.interleave(
-            {"pass": lambda: _run(python, "pass"), "nacre": lambda: _run(python, "import nacre")},
-            rounds=runs,
-            warm=2,
-        )
-    bare, ours = min(samples["pass"]), min(samples["nacre"])
-    cpu = _cpu(python, "import nacre") / _cpu(python, "pass")
-    yield at_most(
-        f"import nacre against python -c pass, best of {runs}, clean venv, bytecode present",
-        ours / bare,
-        5,
-        absolute=f"{micros(bare)}, {micros(ours)}; by CPU time {shown(cpu)}",
-    )
+        wall = measure.interleave(actions, rounds=runs, warm=2)
+        cpu = measure.interleave(actions, rounds=runs, clock=_children_cpu)
+
+    def against_pass(samples: Mapping[str, Sequence[float]], name: str) -> tuple[float, str]:
+        bare, ours = min(samples["pass"]), min(samples[name])
+        return ours / bare, f"{micros(bare)}, {micros(ours)}"
+
+    how = f"against python -c pass, best of {runs}, clean venv, bytecode present"
+    ratio, absolute = against_pass(cpu, "open")
+    absolute += f"; by wall time {shown(against_pass(wall, 'open')[0])}"
+    yield at_most(f"CPU of import nacre; nacre.open {how}", ratio, 5, absolute=absolute)
+    for name, what in (("store", "CPU of opening and closing a store"), ("import", "CPU of import nacre alone")):
+        ratio, absolute = against_pass(cpu, name)
+        absolute += f"; by wall time {shown(against_pass(wall, name)[0])}"
+        yield plain(f"{what} {how}", shown(ratio), absolute=absolute)
     loaded = _run(python, _LOADED).strip()
     yield Row(
-        what=f"of {', '.join(_UNWANTED)}, loaded by import nacre",
+        what=f"of {', '.join(_UNWANTED)}, loaded by import nacre; nacre.open",
         measured=loaded or "none",
         bar="none",
         met=not loaded,
@@ -128,10 +136,13 @@ def _cpu(python: Path, program: str, *words: str, **variables: str) -> float:
 
 
 def _cpu_once(python: Path, program: str, *words: str, **variables: str) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    _run(python, program, *words, **variables)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return measure.timed(lambda: _run(python, program, *words, **variables), _children_cpu)
+
+
+def _children_cpu() -> float:
+    """CPU seconds of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _run(python: Path, program: str, *words: str, **variables: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import resource
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,8 @@ import anyio
 
 import nacre
 from benchmarks import measure
-from benchmarks.rows import Row, at_most, micros
-from benchmarks.scene import LONG, SHORT, Scene
+from benchmarks.rows import Row, at_most, micros, plain, shown
+from benchmarks.scene import LONG, SHORT, Scene, converse
 from nacre.agent.actor import Agent, LiveSession, UserMessage
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Guard
@@ -23,6 +25,8 @@ from nacre.sessions import Sessions
 from nacre.tools.functions import tool
 
 _ACTORS = 1_000
+_HISTORY = 50
+_KEY = "k"
 _ANSWER = "The weather is fine."
 _READS, _READ_SECONDS = 5, 0.5
 
@@ -32,10 +36,17 @@ def turns(scene: Scene) -> Iterator[Row]:
     if measure.can_trace():
         counted = measure.flushes(scene.room("turn flushes") / "trace", "turn", scene.root / "turn flushes" / "store")
         yield at_most("flushes of a turn without tools", counted[1], 3, unit="")
+    else:
+        yield plain("flushes of a turn without tools", "not measured: no strace")
     samples = anyio.run(_turns, scene)
     ratio = measure.paired(samples, "turn", "flushes")
     absolute = f"{micros(measure.p50(samples['flushes']))}, {micros(measure.p50(samples['turn']))}"
-    yield at_most("a turn without tools against its two flushes alone", ratio, 1.5, absolute=absolute)
+    yield at_most("a turn without tools against its two flushes alone", ratio, 2.7, absolute=absolute)
+    yield at_most("CPU of a turn without tools, p50", 1e6 * measure.p50(samples["cpu"]), 600, unit=" µs")
+    handed = "to another thread and back, by how often one wakes the event loop"
+    yield plain("thread hand-overs of a turn without tools", shown(measure.p50(samples["handed"]), ""), absolute=handed)
+    switched = shown(measure.p50(samples["switched"]), "")
+    yield plain("voluntary context switches of a turn without tools", switched, absolute="of all threads, by getrusage")
 
 
 def reads(scene: Scene) -> Iterator[Row]:
@@ -78,30 +89,57 @@ def _shown(store: Path, key: str) -> None:
 
 def actors(scene: Scene) -> Iterator[Row]:
     """What a thousand sessions with a live actor weigh beyond one, in a process of their own."""
-    store = scene.room("actors")
-    one, many = (measure.child("actors", store / str(count), count) for count in (1, _ACTORS))
-    yield at_most(f"{_ACTORS:,} live actors beyond one, MB", (many - one) / 1_000_000, 60, unit=" MB")
+    room = scene.room("actors")
+    with nacre.open(room, durability="relaxed") as sessions:
+        for number in range(_ACTORS):
+            converse(sessions, f"{_KEY}{number}", _HISTORY)
+    one, many = (measure.child("actors", room, count) for count in (1, _ACTORS))
+    what = f"{_ACTORS:,} live actors beyond one, with sessions of {_HISTORY} messages of 200 bytes, MB"
+    yield at_most(what, (many - one) / 1_000_000, 80, unit=" MB")
 
 
 async def _turns(scene: Scene) -> Mapping[str, list[float]]:
-    rounds = scene.sizes.pairs
-    samples: dict[str, list[float]] = {"turn": [], "flushes": []}
+    """What each turn takes in a session of fifty messages, and beside each what its two flushes take alone."""
+    warm, rounds = 10, scene.sizes.pairs
+    samples: dict[str, list[float]] = {name: [] for name in ("turn", "flushes", "cpu", "handed", "switched")}
+    woken = _count_wakes()
     with nacre.open(scene.room("turns")) as sessions, measure.awake():
+        converse(sessions, _KEY, _HISTORY)
         raw = os.open(scene.root / "turns" / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        async with Kernel(sessions, lambda _: answering(rounds + 10)) as kernel:
-            for turn in range(rounds + 10):
+        async with Kernel(sessions, lambda _: answering(rounds + warm)) as kernel:
+            for turn in range(rounds + warm):
+                wakes, switches, cpu = woken(), _switches(), time.process_time()
                 taken = await _timed(kernel)
+                cpu, switches, wakes = time.process_time() - cpu, _switches() - switches, woken() - wakes
                 bare = measure.timed(partial(_flush, raw, (190, 330)))
-                if turn >= 10:
-                    samples["turn"].append(taken)
-                    samples["flushes"].append(bare)
+                if turn >= warm:
+                    for name, value in zip(samples, (taken, bare, cpu, 2 * wakes, switches), strict=True):
+                        samples[name].append(value)
         os.close(raw)
     return samples
 
 
+def _count_wakes() -> Callable[[], int]:
+    """How often another thread has called the running event loop so far."""
+    loop = asyncio.get_running_loop()
+    wake, count = loop.call_soon_threadsafe, 0
+
+    def counted(*arguments: Any, **named: Any) -> asyncio.Handle:
+        nonlocal count
+        count += 1
+        return wake(*arguments, **named)
+
+    loop.call_soon_threadsafe = counted  # type: ignore[method-assign, assignment]
+    return lambda: count
+
+
+def _switches() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+
+
 async def _timed(kernel: Kernel) -> float:
     started = time.perf_counter()
-    await kernel.deliver(UserMessage(key="k", content="How is the weather?"))
+    await kernel.deliver(UserMessage(key=_KEY, content="How is the weather?"))
     return time.perf_counter() - started
 
 
@@ -137,7 +175,7 @@ def weigh(store: Path, count: int) -> int:
 
     async def run() -> int:
         with nacre.open(store) as sessions:
-            kernel = await talk(sessions, [f"k{number}" for number in range(count)])
+            kernel = await talk(sessions, [f"{_KEY}{number}" for number in range(count)])
             held = _resident()
             await kernel.__aexit__(None, None, None)
             return held
