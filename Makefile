@@ -57,7 +57,7 @@ bench: .venv programs $(PEERS:%=.venv/peers/%/.installed) ## the table of benchm
 	@$(BIN)/python -m benchmarks
 
 .venv/peers/%/.installed: pyproject.toml | .venv
-	@echo "installing $* to measure beside nacre (once; about half a minute)"
+	@echo "installing $* to compare with (once; about half a minute)"
 	@$(BIN)/python -m venv --clear --without-pip .venv/peers/$*
 	@$(BIN)/pip -qq --python .venv/peers/$*/bin/python install --group bench-$* && touch $@ \
 	  || echo "$* was not installed: its rows are left out"

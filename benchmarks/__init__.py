@@ -1,1 +1,1 @@
-"""What the store costs, as ratios against the raw operation in the same run."""
+"""What the store and the agent cost: ratios against the raw operation or a peer in the same run, and counts."""

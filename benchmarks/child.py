@@ -147,7 +147,11 @@ def completions(store: str, token: str) -> None:
 
     async def run() -> None:
         with patch.object(System, "pread", counted), nacre.open(store) as sessions:
-            app = App(Settings({}, {}), sessions, Scripted(["The weather is fine."] * 100_000))
+            app = App(
+                Settings({"agent": {"max_history_messages": 100}}, {}),
+                sessions,
+                Scripted(["The weather is fine."] * 100_000),
+            )
             site = application(app, token=token, hosts=["127.0.0.1"])
             async with app.kernel, anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(serve, site, host="127.0.0.1", port=0, ready=tell))

@@ -30,7 +30,6 @@ from nacre.runtime.gateway.rate_limit import LoopLimit
 from nacre.sessions import Sessions
 
 _SENDERS = 1_000
-_EACH = 5
 _BEGIN = 1.0
 _THINKING = 0.02
 
@@ -80,12 +79,13 @@ class Crowd:
 
 def senders(scene: Scene) -> Iterator[Row]:
     """A thousand senders at once against one."""
+    each = 2 if scene.is_quick else 5
     file = scene.room("a flush") / "file"
     flushes = _flushes(file)
     alone = anyio.run(_serve, scene.room("one sender"), 1, 200)
-    many = anyio.run(_serve, scene.room("many senders"), _SENDERS, _EACH)
+    many = anyio.run(_serve, scene.room("many senders"), _SENDERS, each)
     slow_alone = anyio.run(_serve, scene.room("one sender, slow model"), 1, 50, _THINKING)
-    slow_many = anyio.run(_serve, scene.room("many senders, slow model"), _SENDERS, _EACH, _THINKING)
+    slow_many = anyio.run(_serve, scene.room("many senders, slow model"), _SENDERS, each, _THINKING)
     flush = median([*flushes, *_flushes(file)])
     yield at_most(f"{_SENDERS:,} senders at once: words lost or out of order", many.wrong, 0, unit="")
     yield at_most("CPU of a message with one sender, ms", 1e3 * alone.cpu, 1.2, unit=" ms")

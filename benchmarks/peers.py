@@ -37,15 +37,15 @@ class Peer(NamedTuple):
     is_slow: bool = False
 
 
-_STORES = (Peer("sqlite3, WAL, synchronous=FULL", "sqlite"), Peer("nacre", "nacre"))
-_PEER_STORES = (
+_BASELINES = (Peer("sqlite3, WAL, synchronous=FULL", "sqlite"), Peer("nacre", "nacre"))
+STORES = (
     Peer("OpenAI Agents SQLiteSession", "openai-agents", "openai-agents"),
     Peer("LangGraph SqliteSaver", "langgraph", "langgraph"),
     Peer("nanobot (does not flush)", "nanobot", "nanobot", is_durable=False),
     Peer("Microsoft FileHistoryProvider (does not flush)", "agent-framework", "agent-framework", is_durable=False),
 )
 _OURS = Peer("nacre's kernel", "nacre")
-_PEER_AGENTS = (
+AGENTS = (
     Peer("pydantic-ai, stores nothing", "pydantic-ai", "pydantic-ai", is_durable=False),
     Peer("OpenAI Agents with SQLiteSession", "openai-agents", "openai-agents"),
     Peer("pydantic-ai, its JSON written over a file and flushed", "pydantic-ai-file", "pydantic-ai"),
@@ -117,12 +117,12 @@ class Contender:
 
 def stores(scene: Scene) -> Iterator[Row]:
     """The raw append, SQLite and nacre."""
-    yield from _compare_appends(scene, "stores", _STORES)
+    yield from _compare_appends(scene, "stores", _BASELINES)
 
 
 def peers(scene: Scene) -> Iterator[Row]:
     """The same against other session stores, those that are installed."""
-    yield from _compare_appends(scene, "peers", _PEER_STORES)
+    yield from _compare_appends(scene, "peers", STORES)
 
 
 def turns(scene: Scene) -> Iterator[Row]:
@@ -131,8 +131,7 @@ def turns(scene: Scene) -> Iterator[Row]:
     room = scene.room("peer turns")
     with ExitStack() as stack:
         built = {
-            peer: stack.enter_context(Contender("turn", peer, room / peer.name, _HISTORY))
-            for peer in (_OURS, *_PEER_AGENTS)
+            peer: stack.enter_context(Contender("turn", peer, room / peer.name, _HISTORY)) for peer in (_OURS, *AGENTS)
         }
         ready = _wait_for_all(built)
         acted: dict[Peer, list[Acted]] = {peer: [] for peer in ready}

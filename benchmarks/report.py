@@ -17,9 +17,10 @@ _HEADINGS = ("what", "measured", "bar", "met", "absolute, for orientation")
 _ABOUT = """\
 # What nacre costs
 
-Written by `make bench`. Every figure is a ratio within one run, its two sides sampled in turns, \
+Written by `make bench`. What waits for the disk is a ratio within one run, its two sides sampled in turns, \
 because the price of a flush changes tenfold with what else a machine does; \
 absolute times are of this run on this machine only. \
+The rest is counted: flushes, bytes, memory, and CPU time, which depends on the machine and what else it does. \
 While flushes are timed a process of idle priority keeps a CPU awake: \
 on an idle virtual machine a flush waits for the next timer tick, \
 and both sides of a ratio would be that tick.
