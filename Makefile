@@ -60,7 +60,7 @@ bench: .venv programs $(PEERS:%=.venv/peers/%/.installed) ## the table of benchm
 	@echo "installing $* to compare with (once; about half a minute)"
 	@$(BIN)/python -m venv --clear --without-pip .venv/peers/$*
 	@$(BIN)/pip -qq --python .venv/peers/$*/bin/python install --group bench-$* && touch $@ \
-	  || echo "$* was not installed: its rows are left out"
+	  || echo "$* was not installed: its rows say so"
 
 reference: .venv ## docs/reference.md from the docstrings
 	@$(BIN)/python -m tests.reference
