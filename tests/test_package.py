@@ -39,6 +39,59 @@ def test_importing_it_loads_no_event_loop_network_or_database() -> None:
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
 
 
+def loaded(program: str, folder: Path) -> set[str]:
+    """The modules that are loaded when a program has run; it finds a folder as its first argument."""
+    command = [sys.executable, "-c", f"import sys\n{program}\nprint(*sys.modules, file=sys.stderr)", str(folder)]
+    return set(subprocess.run(command, check=True, capture_output=True, text=True).stderr.split())
+
+
+_NOT_TO_OPEN = {
+    "argparse",
+    "asyncio",
+    "html",
+    "pathlib",
+    "sqlite3",
+    "ssl",
+    "subprocess",
+    "tempfile",
+    "nacre.async_sessions",
+    "nacre.config",
+    "nacre.history.copies",
+    "nacre.history.every_message",
+    "nacre.history.list_page",
+    "nacre.history.overview",
+    "nacre.history.tokens",
+    "nacre.history.transcript",
+    "nacre.history.window",
+    "nacre.index",
+    "nacre.legacy.formats",
+    "nacre.storage.holes",
+    "nacre.storage.maintenance",
+    "nacre.storage.memory_store",
+    "nacre.storage.redaction",
+    "nacre.storage.trash_folder",
+    "nacre.storage.watch",
+}
+
+
+def test_opening_a_store_loads_only_what_that_needs(tmp_path: Path) -> None:
+    program = "import nacre\nwith nacre.open(sys.argv[1]) as sessions: sessions.add_message('k', 'user', 'hello')"
+    found = loaded(program, tmp_path)
+    assert "nacre.storage.writer" in found
+    assert found & _NOT_TO_OPEN == set()
+
+
+def test_showing_a_short_session_loads_only_what_that_needs(tmp_path: Path) -> None:
+    with nacre.open(tmp_path) as sessions:
+        sessions.add_message("k", "user", "hello")
+    program = "import os\nos.environ['NACRE_HOME'] = sys.argv[1]\nfrom nacre.cli import main\n"
+    found = loaded(program + "main(['sessions', 'show', 'k'])", tmp_path)
+    assert "nacre.cli.commands.show" in found
+    # The first opening of a store that has sessions looks for those of earlier agents.
+    needed = {"argparse", "nacre.config", "nacre.history.overview", "nacre.legacy.formats"}
+    assert found & (_NOT_TO_OPEN - needed | {"anyio", "nacre.runtime", "nacre.web"}) == set()
+
+
 @pytest.mark.parametrize("place", ["':memory:'", "sys.argv[1]"])
 def test_what_every_write_needs_is_loaded_when_a_store_is_opened(place: str, tmp_path: Path) -> None:
     program = f"""

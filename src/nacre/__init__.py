@@ -166,6 +166,7 @@ __all__ = [
 _HOMES = ("errors", "messages", "records", "sessions", "opening")
 # What few programs name; looked for last, so that nobody else loads it.
 _FAR = (
+    "history.list_page",
     "history.client_messages",
     "storage.protocol",
     "storage.file_store",

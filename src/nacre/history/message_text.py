@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from nacre.codec import message_of
-from nacre.history.tokens import count
 from nacre.messages import Message
 from nacre.records import Records
 
@@ -34,6 +33,8 @@ def cut_middle(text: str, tokens: int) -> str:
 
     The note is there even if it alone is longer.
     """
+    from nacre.history.tokens import count  # noqa: PLC0415 - its patterns are compiled, which costs an opening 2 ms
+
     size = count(text)
     if size <= tokens:
         return text

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
@@ -316,6 +314,8 @@ def _decode_name(name: str) -> str:
 def read_database(system: System, path: str) -> Iterator[Legacy]:
     """Every session of a database; none if it is not zeroclaw's. Raises Unreadable, and OSError."""
     import sqlite3  # noqa: PLC0415 - few have such a database
+    from pathlib import Path  # noqa: PLC0415 - the same
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 - the same
 
     data = _read_consistent(system, path)
     if data is None:

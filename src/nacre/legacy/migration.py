@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import accumulate
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -108,6 +107,8 @@ def migrate_into(root: str, directory: str, *, dry_run: bool, progress: Progress
     """Migrate a directory into the store at a place; where there is none yet, a dry run makes none."""
     with ExitStack() as stack:
         if dry_run and not os.path.isdir(f"{root}/sessions"):  # noqa: PTH112 - paths are text here
+            from tempfile import TemporaryDirectory  # noqa: PLC0415 - for dry runs; a start may come here
+
             root = stack.enter_context(TemporaryDirectory())
         store = stack.enter_context(closing(FileStore(root, rules=RULES)))
         return migrate(store, directory, dry_run=dry_run, progress=progress)

@@ -9,8 +9,6 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from html import unescape
-from html.entities import html5
 
 from msgspec import Struct
 
@@ -51,6 +49,9 @@ def _character(entity: str) -> str:
     It may be a control character, which must not get past those who looked for them in the text; nor does it end a
     line.
     """
+    from html import unescape  # noqa: PLC0415 - a table of 2,231 names, for the few texts that have one
+    from html.entities import html5  # noqa: PLC0415 - the same
+
     found = (unescape(entity) or "\ufffd") if entity[1] == "#" else html5.get(entity[1:], entity)
     return visible(found).replace("\n", " ")
 
