@@ -206,6 +206,12 @@ class View(Records, Protocol):
     def highest(self) -> int:
         """The greatest number of a record; one that was moved out is greater than `n` if the log lost its end."""
 
+    def moved(self, n: int) -> Iterator[Record]:
+        """Some of the records that compaction moved out, from `n` down: next to each other in the file, cheap to read.
+
+        There may be others between them and after them; only `all` is sure to have every record.
+        """
+
     def after(self, n: int, limit: int) -> list[Record]:
         """The next records by number after `n`, moved-out ones too; none only if there are no more.
 

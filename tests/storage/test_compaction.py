@@ -50,6 +50,46 @@ def flipped(content: bytes, place: int, bit: int) -> bytes:
     return content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
 
 
+# Reading back from a number
+
+LONG = conversation("k", [random.Random(at).randbytes(30_000).hex() for at in range(20)])
+"""Two lines fit into a frame; the header is in the first."""
+
+
+def back(system: System, extent: compaction.Extent, n: int) -> list[int]:
+    return [one.n for one in compaction.back(system, PATH, length=extent.length, n=n, last=21)]
+
+
+def test_the_frame_with_a_record_is_found_wherever_it_is(process: Process) -> None:
+    extent = append(process, EMPTY, LONG)
+    found = {n: back(process, extent, n) for n in range(22)}
+    assert found[0] == []
+    assert all(found[n][0] == n for n in range(1, 22))
+    assert all(len(found[n]) <= 3 for n in range(22))
+    assert found[21] == back(process, extent, 99)
+
+
+def test_only_numbers_around_those_that_were_moved_out_later_may_not_be_found(process: Process) -> None:
+    extent = append(process, EMPTY, LONG[:7] + LONG[9:12], log=LONG)
+    extent = append(process, extent, LONG[7:9] + LONG[12:], log=LONG)
+    missed = {n for n in range(1, 22) if n not in back(process, extent, n)}
+    assert missed <= set(range(8, 13))
+
+
+def test_nothing_is_found_in_a_file_that_is_not_there(process: Process) -> None:
+    assert back(process, compaction.Extent(100, 1), 5) == []
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_of_a_damaged_frame_nothing_is_found_that_is_below_the_damage(disk: Disk, *, is_whole: bool) -> None:
+    process = disk.process()
+    lines = [LINES[0], LINES[1], b"not a record\n", LINES[3]]
+    frame = plain_frame(*lines)
+    disk.write_durable(PATH, frame if is_whole else frame[: len(frame) // 2])
+    found = back(process, compaction.Extent(len(frame), 4), 4)
+    assert found == ([4] if is_whole else [])
+
+
 # Writing
 
 

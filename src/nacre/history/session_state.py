@@ -6,7 +6,7 @@ whose ordinal is above `i - live`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Literal, assert_never
 
@@ -154,6 +154,32 @@ def chain(view: Records, state: State) -> Iterator[Record]:
         want, ordinal = record.p or 0, record.st.i - 1
 
 
+def on_chain(view: Records, state: State) -> Callable[[int], bool]:
+    """Return what tells whether a message is on the chain of a state; it must be asked for greater numbers first.
+
+    After a record that went back, every message follows the one before it. So those between the
+    last such record and the head are on the chain, and where that record went back to, it goes on.
+    So it takes as many steps as the chain has branches.
+    """
+    head, branch = state.hd, state.br
+    numbers: set[int] | None = None
+
+    def is_on(n: int) -> bool:
+        nonlocal head, branch, numbers
+        while n <= head and numbers is None:
+            if branch < n:
+                return True
+            record = view.find(min(head, branch))
+            if record is None:
+                # Lost or moved out: only the long way tells.
+                numbers = {message.n for message in chain(view, state)}
+            else:
+                head, branch = (head, record.st.br) if head <= branch else (record.st.hd, branch)
+        return numbers is not None and n in numbers
+
+    return is_on
+
+
 def newest(view: Records, count: int | None = None) -> Iterator[Record]:
     """The records of the live messages, newest first; all, or the last few."""
     newest_first = chain(view, view.state)
@@ -251,7 +277,7 @@ def _after(operation: Operation, n: int, state: State, view: Records) -> State |
             covered = i - live
             if upto is not None:
                 record = view.find(upto)
-                if record is None or record.t != "msg" or record.st.i <= covered or not _is_on(upto, state, view):
+                if record is None or record.t != "msg" or record.st.i <= covered or not on_chain(view, state)(upto):
                     raise Conflict(f"record {upto} is not a live message")
                 covered = record.st.i
             return State(hd, i, i - covered, n, mp, n, br, fence)
@@ -283,24 +309,6 @@ def _after(operation: Operation, n: int, state: State, view: Records) -> State |
             return _after_saying(n, state) if record.t == "msg" else state
         case _:
             assert_never(operation)
-
-
-def _is_on(n: int, state: State, view: Records) -> bool:
-    """Tell whether a message is on the chain of a state, in as many steps as the chain has branches.
-
-    After a record that went back, every message follows the one before it. So those between the
-    last such record and the head are on the chain, and where that record went back to, it goes on.
-    """
-    head, branch = state.hd, state.br
-    while n <= head:
-        if branch < n:
-            return True
-        record = view.find(min(head, branch))
-        if record is None:
-            # Lost or moved out: only the long way tells.
-            return any(message.n == n for message in chain(view, state))
-        head, branch = (head, record.st.br) if head <= branch else (record.st.hd, branch)
-    return False
 
 
 def _latest(view: Records, state: State, kind: Literal["sum", "meta"]) -> Record | None:

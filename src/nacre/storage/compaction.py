@@ -15,6 +15,8 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from nacre.errors import StoreError
+from nacre.records import Record
+from nacre.storage.format import number
 from nacre.storage.lines import Lines, Piece
 from nacre.storage.paths import make_folder, replace_file, settle_names, write_all
 from nacre.storage.system import System, opened
@@ -80,6 +82,39 @@ def pieces(system: System, path: str, length: int | None) -> Iterator[Piece]:
             yield Piece(size, length, b"", None)
     finally:
         system.close(fd)
+
+
+def back(system: System, path: str, *, length: int, n: int, last: int) -> Iterator[Record]:
+    """The records from `n` down in the one frame that should have it, found by a search; `last` is the greatest number.
+
+    What one compaction moved out is in order, and what the next one did comes after it, but for a few numbers. So a
+    search nearly always finds the frame; a caller that misses a record there must read all of them. A frame that is
+    damaged gives nothing, or only what is above the damage.
+    """
+    with suppress(FileNotFoundError), opened(system, path) as fd:
+        file = Lines(system, fd, min(length, system.fstat(fd).st_size))
+        text, low, low_n, high, high_n = b"", 0, 0, file.size, last + 1
+        halve = False
+        # Every other guess is in proportion, as numbers grow with offsets; those between are in the middle.
+        while low < high:
+            share = (high - low) * (n - low_n) // max(1, high_n - low_n)
+            guess = (low + high) // 2 if halve else low + min(max(share - _STEP // 4, 0), high - low - 1)
+            halve = not halve
+            at = _next_frame(file, guess)
+            found, end = _decompress(file, at) if at < high else (b"", None)
+            first = number(found[: found.find(b"\n")])
+            if at < high and (end is None or not first):
+                return
+            if at >= high or first > n:
+                # There is no frame between the guess and it.
+                high, high_n = guess, first or high_n
+            else:
+                text, low, low_n = found, end or high, first
+        lines = Lines.of(system, text)
+        for record in lines.records(lines.bound(n, last)):
+            if lines.damaged:
+                return
+            yield record
 
 
 def measure(system: System, path: str, length: int | None = None) -> Extent:

@@ -81,6 +81,9 @@ class _Life:
         for line in reversed(self._lines[: min(n, self.n)]):
             yield _record(line)
 
+    def moved(self, n: int) -> Iterator[Record]:  # noqa: ARG002 - nothing is ever moved out of memory
+        return iter(())
+
     def all(self) -> Iterator[Record]:
         return map(_record, self._lines[: self.n])
 

@@ -121,10 +121,19 @@ class LogView:
     def find(self, n: int) -> Record | None:
         if n < self.header.n and self.base is not None:
             return self.base.find(n)
-        record = next(self.back(n), None)
-        if record is not None and record.n == n:
-            return record
+        for look in (self.back, self.moved):
+            record = next(look(n), None)
+            if record is not None and record.n == n:
+                return record
         return unseal(self._moved[n]) if n in self._moved else None
+
+    def moved(self, n: int) -> Iterator[Record]:
+        if n < self.header.n and self.base is not None:
+            return self.base.moved(n)
+        if not self.header.cold:
+            return iter(())
+        path = self._cold_path
+        return compaction.back(self._system, path, length=self.header.cold, n=n, last=self.header.high or self._last)
 
     @cached_property
     def _moved(self) -> dict[int, bytes]:
@@ -225,10 +234,9 @@ class LogView:
 
     def cold(self) -> Iterator[Piece]:
         """What compaction moved out, in no particular order."""
-        left, uid = self.header.moved or 0, self.header.uid
+        left = self.header.moved or 0
         if self.header.cold:
-            path = self._place.cold(uid) if self._level is None else f"{self._place.base(uid, self._level)}.zst"
-            for piece in compaction.pieces(self._system, path, self.header.cold):
+            for piece in compaction.pieces(self._system, self._cold_path, self.header.cold):
                 self._is_cold_damaged = self._is_cold_damaged or piece.record is None
                 left -= piece.record is not None
                 # What was said in a log below a fork when the fork had already left it does not count.
@@ -236,6 +244,11 @@ class LogView:
                     yield piece
             self.moved_lost = max(0, left)
             self._is_cold_damaged = self._is_cold_damaged or left > 0
+
+    @property
+    def _cold_path(self) -> str:
+        uid = self.header.uid
+        return self._place.cold(uid) if self._level is None else f"{self._place.base(uid, self._level)}.zst"
 
 
 class _BaseLines(Lines):
