@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import dropwhile, islice, takewhile
+from functools import partial
+from itertools import dropwhile, takewhile
 from typing import NamedTuple, TypeVar
 
+import msgspec
 from msgspec.structs import asdict, replace
 
 from nacre.agent.ports import Usage
 from nacre.codec import message_of, parse_time, time_of
 from nacre.errors import Conflict, InvalidArgument, LogDamaged, SessionNotFound
-from nacre.history import session_state
+from nacre.history import every_message, session_state
 from nacre.history.list_page import parse_cursor
 from nacre.history.transcript import Transcript, Wanted, open_at
 from nacre.index import minilm
@@ -26,6 +28,9 @@ from nacre.web.api import schemas
 from nacre.web.http_errors import Fault
 
 T = TypeVar("T")
+
+MAX_PAGE_BYTES = 8 * 1024 * 1024
+"""How long the messages of a page may be together, as JSON; a page has one message at least."""
 
 
 class End(NamedTuple):
@@ -123,23 +128,40 @@ def transcript(sessions: Sessions, key: str, wanted: Wanted) -> Transcript:
 
 def read(sessions: Sessions, key: str, query: schemas.ReadQuery) -> schemas.Conversation:
     """A page of a session; raises SessionNotFound, and Fault for a cursor that leads nowhere."""
-    read_page = _read_live if query.scope == "live" else _read_whole
-    head, items, total, has_more, losses = read_page(sessions, key, query)
-    aside, notice = notices(sessions.quarantine(head.key)).get(head.key), unreadable(head.key, losses)
+    page = (_read_live if query.scope == "live" else _read_whole)(sessions, key, query)
+    head, filled = page.head, page.filled or _Filled()
+    items, has_more = list(reversed(filled.items)), filled.has_more
+    aside, notice = notices(sessions.quarantine(head.key)).get(head.key), unreadable(head.key, page.losses)
     return replace(
         head,
         quarantine=None if aside is None else schemas.Aside(**asdict(aside)),
         unreadable=None if notice is None else schemas.Unreadable(**asdict(notice)),
         count=len(items),
-        total=total,
+        total=page.total,
         has_more=has_more,
         next_cursor=f"{items[0].generation}/{items[0].n}" if has_more else None,
         items=items,
     )
 
 
-_Page = tuple[schemas.Conversation, list[schemas.Item], int, bool, Losses]
-"""What is said of a session, messages of it, how many there are, whether there are more, and what is lost."""
+class _Filled(NamedTuple):
+    """Messages of a page, newest first, how long they are together, and whether there are more that do not fit."""
+
+    items: Sequence[schemas.Item] = ()
+    size: int = 0
+    has_more: bool = False
+
+
+class _Page(NamedTuple):
+    """What is said of a session, messages of it, if they were read, and how many there are on all its pages.
+
+    `losses` is what was looked for, for this page, and not found.
+    """
+
+    head: schemas.Conversation
+    filled: _Filled | None
+    total: int
+    losses: Losses
 
 
 def _read_live(sessions: Sessions, key: str, query: schemas.ReadQuery) -> _Page:
@@ -150,33 +172,65 @@ def _read_live(sessions: Sessions, key: str, query: schemas.ReadQuery) -> _Page:
         if query.cursor and uid != view.uid:
             raise _lost(query.cursor)
         older = dropwhile(lambda record: bool(before) and record.n >= before, session_state.chain(view, view.state))
-        records = list(islice(older, query.limit + 1))
-        items = [_item(view, record, is_live=True) for record in reversed(records[: query.limit])]
-        has_more = len(records) > query.limit
-        return _head(view, query), items, session_state.count(view), has_more, view.losses
+        filled = _fill(_Filled(), view, older, limit=query.limit, is_live=lambda _: True)
+        return _Page(_head(view, query), filled, session_state.count(view), view.losses)
 
     return require_in(sessions, sessions.read(key, get), key)
 
 
 def _read_whole(sessions: Sessions, key: str, query: schemas.ReadQuery) -> _Page:
     """The newest messages of all generations, or those before a cursor; of an earlier one nothing is live."""
+    uid, number = _place(query.cursor)
 
-    def get(view: View) -> tuple[schemas.Conversation, list[schemas.Item], Losses]:
-        head = _head(view, query)
-        numbers = {record.n for record in session_state.chain(view, view.state)} if view.is_newest else set()
-        items = [_item(view, record, is_live=record.n in numbers) for record in view.all() if record.t == "msg"]
-        return head, items, view.losses
+    def begin(view: View) -> tuple[str, _Page]:
+        """The page as far as the generation in which it begins has it; of the others how many messages they have."""
+        filled = None
+        if view.uid == uid or (not query.cursor and view.is_newest):
+            before = view.find(number) if query.cursor else None
+            if query.cursor and (before is None or before.t != "msg"):
+                raise _lost(query.cursor)
+            records = every_message.newest(view, query.limit + 1, before=before)
+            filled = _fill(_Filled(), view, records, limit=query.limit, is_live=every_message.is_live(view))
+        return view.uid, _Page(_head(view, query), filled, every_message.count(view), view.losses)
 
-    lives = sessions.read_generations(key, get)
-    head, *_ = require_in(sessions, lives[-1] if lives else None, key)
-    every = [item for _, items, _ in lives for item in items]
-    place, end = _place(query.cursor), len(every)
-    if query.cursor:
-        end = next((at for at, item in enumerate(every) if (item.generation, item.n) == place), -1)
-        if end < 0:
-            raise _lost(query.cursor)
-    start = max(0, end - query.limit)
-    return head, every[start:end], len(every), start > 0, sum((losses for *_, losses in lives), Losses())
+    pages = dict(sessions.read_generations(key, begin))
+    newest = require_in(sessions, next(reversed(pages), None), key)
+    if query.cursor and uid not in pages:
+        raise _lost(query.cursor)
+    filled = pages[uid or newest].filled or _Filled()
+    losses = sum((page.losses for page in pages.values()), Losses())
+    # Where there is room the page goes on in the generations before it. It begins there, too, if the log of the newest
+    # has turned out to hold none.
+    earlier = [one for one, page in pages.items() if one <= (uid or newest) and page.filled is None and page.total]
+    while earlier and not filled.has_more:
+        found = sessions.read(key, partial(_go_on, filled=filled, limit=query.limit), generation=earlier.pop())
+        filled, losses = (found[0], losses + found[1]) if found is not None else (filled, losses)
+    return _Page(pages[newest].head, filled, sum(page.total for page in pages.values()), losses)
+
+
+def _go_on(view: View, filled: _Filled, limit: int) -> tuple[_Filled, Losses]:
+    """A page with the newest messages of an earlier generation, too; and what was not found."""
+    # One more than fits tells whether there are more.
+    records = every_message.newest(view, limit + 1 - len(filled.items))
+    filled = _fill(filled, view, records, limit=limit, is_live=lambda _: False)
+    return filled, view.losses
+
+
+def _fill(
+    filled: _Filled, view: View, records: Iterator[Record], *, limit: int, is_live: Callable[[Record], bool]
+) -> _Filled:
+    """A page with more messages, as many as fit."""
+    items, size = list(filled.items), filled.size
+    for record in records:
+        if len(items) == limit:
+            return _Filled(items, size, has_more=True)
+        item = _item(view, record, is_live=is_live(record))
+        size += len(msgspec.json.encode(item.message))
+        # A message that is longer than a page may be is alone on one.
+        if size > MAX_PAGE_BYTES and items:
+            return _Filled(items, size, has_more=True)
+        items.append(item)
+    return _Filled(items, size)
 
 
 def _head(view: View, query: schemas.ReadQuery) -> schemas.Conversation:

@@ -156,7 +156,11 @@ class Tokens(Struct, frozen=True, kw_only=True):
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
-    """A page of a session, oldest message first; `next_cursor` goes to `cursor` and leads further back."""
+    """A page of a session, oldest message first; `next_cursor` goes to `cursor` and leads further back.
+
+    A page has as many messages as were asked for, but at most 8 MiB of them, and one at least. `total` is how many
+    there are on all pages, `unreadable` what was not found of this one.
+    """
 
     schema_version: Literal[1] = 1
     key: str
