@@ -11,6 +11,7 @@ import nacre
 from nacre.history import every_message, session_state
 from nacre.records import Record, View
 from nacre.sessions import Sessions
+from tests.paths import log_of
 from tests.random_sessions import KEYS, act, open_small
 
 
@@ -82,3 +83,40 @@ def test_in_memory_nothing_is_moved_out() -> None:
     with nacre.open(":memory:") as sessions:
         sessions.add_message("k", "user", "hello")
         assert sessions.read("k", lambda view: list(view.moved(2))) == []
+
+
+def test_pages_of_a_log_that_lost_a_message_are_of_what_is_left(tmp_path: Path) -> None:
+    with open_small(tmp_path, "commit") as sessions:
+        for at in range(9):
+            sessions.add_message("k", "user", f"message {at}")
+        log = log_of(tmp_path, "k")
+        log.write_bytes(log.read_bytes().replace(b"message 4", b"message 5"))
+        sessions.read("k", lambda view: list(view.all()))
+        expected, pages, count = sessions.read("k", compare) or ([], [], 0)
+        assert pages == expected == [(n, True) for n in (10, 9, 8, 7, 5, 4, 3, 2)]
+        assert count == 8
+
+
+def test_pages_of_a_fork_go_on_in_what_was_moved_out_of_the_log_that_it_shares(tmp_path: Path) -> None:
+    with open_small(tmp_path) as sessions:
+        fill_cold(sessions)
+        sessions.fork("k", "new")
+        sessions.add_message("new", "user", "another")
+        expected, pages, count = sessions.read("new", compare) or ([], [], 0)
+        assert pages == expected
+        assert (len(pages), count) == (121, 121)
+
+
+def test_without_what_was_moved_out_messages_are_counted_one_by_one(tmp_path: Path) -> None:
+    with open_small(tmp_path) as sessions:
+        for at in range(9):
+            sessions.add_message("k", "user", f"message {at}")
+        sessions.rewind("k", 3)
+        sessions.add_message("k", "user", "another way")
+        sessions.save("k")
+        (cold,) = (tmp_path / "cold").iterdir()
+        cold.unlink()
+        expected, pages, count = sessions.read("k", compare) or ([], [], 0)
+        assert pages == expected == [(12, True), (3, True), (2, True)]
+        assert count == 3
+        assert sessions.read("k", every_message.count) == 3

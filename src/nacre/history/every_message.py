@@ -91,8 +91,10 @@ def _back(view: View, above: Record | None) -> Iterator[Record | None]:
             above = record
             yield above
         if above.n == start:
-            yield None
-            return
+            break
+    else:
+        return
+    yield None
 
 
 def _may_miss(below: Record, above: Record) -> bool:
