@@ -35,8 +35,8 @@ GROUPS = {
     """,
     "Operations": "AnyOperation AnyEntry AppendRecord SetMeta Summarise Truncate Rewind Pop Pending",
     "Reading": """
-        get_history get_summary get_meta snapshot Snapshot Version transcript Stored records Entry follow watch Watch
-        exists status Status read read_generations View
+        get_history get_summary get_meta snapshot Snapshot Version is_at transcript Stored records Entry follow watch
+        Watch exists status Status read read_generations View
     """,
     "Branches": "rewind pop clear fork",
     "Turns": "hold Lease",

@@ -511,6 +511,7 @@ METHODS: dict[str, Callable[[AsyncSessions], Awaitable[object]]] = {
     "get_history": lambda sessions: sessions.get_history("k"),
     "get_meta": lambda sessions: sessions.get_meta("k"),
     "get_summary": lambda sessions: sessions.get_summary("k"),
+    "is_at": lambda sessions: sessions.is_at("k", nacre.Version()),
     "has_other_logs": lambda sessions: sessions.has_other_logs(["k"]),
     "hold": _held,
     "journal": lambda sessions: sessions.journal("task"),

@@ -418,3 +418,85 @@ def test_ids_are_kept_by_true_alone_and_other_values_are_refused(value: Any) -> 
     for legal in (True, False, None):
         sessions.set_meta("k", keep_ids=legal)
     assert sessions.get_meta("k") == {}
+
+
+# Whether a session is as it was, without reading it
+
+
+class Counted(System):
+    """A system that counts the bytes that are read."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        found = super().pread(fd, size, offset)
+        self.bytes += len(found)
+        return found
+
+
+def version(sessions: Sessions) -> nacre.Version:
+    return sessions.snapshot("k", last=0).version
+
+
+@pytest.mark.parametrize("place", [":memory:", "disk"])
+def test_a_session_is_at_its_version_until_anything_is_stored(root: Path, place: str) -> None:
+    with nacre.open(root if place == "disk" else place) as sessions:
+        assert not sessions.is_at("k", nacre.Version())
+        for change in (
+            lambda: sessions.add_message("k", "user", "a"),
+            lambda: sessions.set_meta("k", title="T"),
+            lambda: sessions.append("k", "use", {}),
+            lambda: sessions.set_summary("k", "so far"),
+            lambda: sessions.truncate_history("k", 0),
+            lambda: sessions.redact("k", 2),
+        ):
+            before = version(sessions)
+            change()
+            assert (sessions.is_at("k", before), sessions.is_at("k", version(sessions))) == (False, True)
+        last = version(sessions)
+        assert not sessions.is_at("k", nacre.Version(last.n, "another generation"))
+        sessions.archive("k")
+        assert not sessions.is_at("k", last)
+        sessions.delete("k")
+        assert not sessions.is_at("k", last)
+
+
+def test_a_version_is_no_number(root: Path) -> None:
+    with nacre.open(root) as sessions, pytest.raises(nacre.InvalidArgument, match="version"):
+        sessions.is_at("k", 3)  # type: ignore[arg-type] # what a caller may give by mistake
+
+
+def test_what_another_store_writes_is_seen_without_reading(root: Path) -> None:
+    system = Counted()
+    sessions = Sessions(FileStore(str(root), rules=RULES, system=system))
+    with sessions, nacre.open(root) as other:
+        sessions.add_message("k", "user", "a")
+        before = version(sessions)
+        assert not other.is_at("k", before), "it has not opened the log, and cannot know"
+        system.bytes = 0
+        assert sessions.is_at("k", before)
+        assert system.bytes == 0
+        other.add_message("k", "assistant", "b")
+        assert not sessions.is_at("k", before)
+        sessions.add_message("k", "user", "c")
+        assert sessions.is_at("k", version(sessions))
+
+
+def test_a_log_that_cannot_be_looked_at_is_not_known(root: Path) -> None:
+    class Broken(System):
+        is_broken = False
+
+        def stat(self, path: str) -> Any:
+            if self.is_broken:
+                raise PermissionError(path)
+            return super().stat(path)
+
+    system = Broken()
+    with Sessions(FileStore(str(root), rules=RULES, system=system)) as sessions:
+        sessions.add_message("k", "user", "a")
+        before = version(sessions)
+        system.is_broken = True
+        assert not sessions.is_at("k", before)
+        system.is_broken = False
+        assert sessions.is_at("k", before)

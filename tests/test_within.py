@@ -38,6 +38,11 @@ def test_a_guest_uses_a_session_of_their_own_by_its_key(whole: nacre.Sessions, g
         guests[OTHER].append("user", "b")
 
 
+def test_a_guest_is_not_told_whether_others_have_changed(whole: nacre.Sessions, guests: nacre.Sessions) -> None:
+    assert guests.is_at(OWN, whole.snapshot(OWN).version)
+    assert not guests.is_at(OTHER, whole.snapshot(OTHER).version)
+
+
 def test_a_guest_finds_and_lists_their_own(guests: nacre.Sessions) -> None:
     assert [hit.key for hit in guests.search("pearl")] == [OWN]
     for prefix in ("", "api:", "api:bob:", "api:bob:x"):
@@ -140,7 +145,7 @@ def test_no_method_of_a_store_reaches_another_key(whole: nacre.Sessions, guests:
     except InvalidKey as error:
         assert "these begin with 'api:bob:'" in str(error)  # noqa: PT017 - most refuse, some find nothing
     else:
-        assert found in (None, [], "")
+        assert found in (None, [], "", False)
     assert list(whole.records(OTHER)) == before
 
 

@@ -598,6 +598,7 @@ class AsyncSessions:
     get_meta = _read(Sessions.get_meta)
     get_summary = _read(Sessions.get_summary)
     has_other_logs = _read(Sessions.has_other_logs)
+    is_at = _read(Sessions.is_at)
     key_of_file = _read(Sessions.key_of_file)
     list_trash = _read(Sessions.list_trash)
     load = _read(Sessions.load)

@@ -456,6 +456,20 @@ class Sessions:
 
         return self._read(key, get, Snapshot())
 
+    def is_at(self, key: str, version: Version) -> bool:
+        """Tell whether a session is as it was when it had a version: nothing was stored in it since.
+
+        It costs next to nothing, and reads nothing: False may also mean that only reading would show it, as for a
+        session that nobody has written to from here, or under its other name.
+
+        >>> now = sessions.snapshot("cli:1")
+        >>> sessions.is_at("cli:1", now.version)
+        True
+        """
+        if not isinstance(version, Version):
+            raise InvalidArgument(f"version must be a Version, as a snapshot has it, not {show(version)}")
+        return self._store.is_at(_key(key), version)
+
     def read(self, key: str, get: Callable[[View], T], *, generation: str = "") -> T | None:
         """Call a function with a View of a session at one moment, and return its result; None if there is no session.
 

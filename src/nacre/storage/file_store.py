@@ -155,6 +155,12 @@ class FileStore:
                 return value
             # A generation was begun, moved or deleted between the looks.
 
+    def is_at(self, key: str, version: Version) -> bool:
+        with suppress(OSError):
+            found = self._writers.look(key)
+            return found is not None and found[0] == version
+        return False
+
     def close(self) -> None:
         """Write what waits, flush, and close every log; raises the first flush that failed."""
         try:
@@ -364,8 +370,8 @@ class FileStore:
         def fence() -> int:
             # Most turns are in a session that this process has open.
             with suppress(OSError):
-                if (state := self._writers.look(key)) is not None:
-                    return state.fence
+                if (found := self._writers.look(key)) is not None:
+                    return found[1].fence
             return fence_of(self._system, place)
 
         def take_over(who: str) -> int | None:

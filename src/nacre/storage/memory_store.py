@@ -272,6 +272,11 @@ class MemoryStore:
             lives = self._lives(key)
             return get(lives[-1]) if lives else None
 
+    def is_at(self, key: str, version: Version) -> bool:
+        with self._lock:
+            life = self._active.get(key)
+            return life is not None and Version(life.n, life.uid) == version
+
     def later(self, key: str, after: int, uid: str, limit: int) -> Later:
         stem(key)
         with self._lock:

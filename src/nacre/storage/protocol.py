@@ -126,6 +126,9 @@ class Store(Protocol):
         `get` may be called again if what it read turned out to be damaged and was mended.
         """
 
+    def is_at(self, key: str, version: Version) -> bool:
+        """Tell, without reading, whether nothing was stored in an active session since; False if that is not known."""
+
     def hold(self, key: str) -> Lease:
         """The lease of a session's turn, not taken yet."""
 
@@ -224,6 +227,9 @@ class Prefixed:
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
         return self._whole.read(key, get) if self._is_own(key) else None
+
+    def is_at(self, key: str, version: Version) -> bool:
+        return self._is_own(key) and self._whole.is_at(key, version)
 
     def hold(self, key: str) -> Lease:
         return self._whole.hold(self._own(key))

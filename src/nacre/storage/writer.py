@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from nacre.codec import timestamp
 from nacre.errors import Conflict, DurabilityUnknown, SessionBusy, StoreError
+from nacre.messages import Version
 from nacre.records import Record, Rules, State, Transaction
 from nacre.storage import blobs, compaction, rewrite
 from nacre.storage.change_marks import Marks
@@ -277,11 +278,12 @@ class LogWriter:
             return False
         return named.st_size == self.size and (named.st_dev, named.st_ino) == self.inode
 
-    def look(self) -> State | None:
-        """The state of the log if it is as this writer left it, which one stat tells; any thread may ask."""
-        state = self.state
+    def look(self) -> tuple[Version, State] | None:
+        """How the log ends if it is as this writer left it, which one stat tells; any thread may ask."""
+        state, version = self.state, Version(self.n, self.header.uid)
         # If it is written at this moment, the size is not that of this state, or the state is another afterwards.
-        return state if self._fd >= 0 and self._is_as_known() and self.state is state else None
+        is_same = self._fd >= 0 and self._is_as_known() and self.state is state and self.n == version.n
+        return (version, state) if is_same else None
 
     def _require_key(self) -> None:
         if not self._key.is_held:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from nacre.errors import StoreError
-from nacre.messages import Load
+from nacre.messages import Load, Version
 from nacre.records import State
 from nacre.storage.group_commit import Committer, Nested, Owner
 from nacre.storage.log import Log
@@ -143,8 +143,8 @@ class Writers:
         session = self._queues.get(name)
         return session if session is not None else self._new(key, name)
 
-    def look(self, key: str) -> State | None:
-        """The state of a session if its log is open here, and as its writer left it."""
+    def look(self, key: str) -> tuple[Version, State] | None:
+        """How a session ends if its log is open here, and as its writer left it."""
         session = self._queues.get(stem(key))
         return session.writer.look() if session is not None else None
 
