@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nacre
 from nacre.history.replies import (
+    MessagesById,
     Taken,
     find_reply,
     id_of,
@@ -17,6 +20,7 @@ from nacre.history.replies import (
     ids_waiting,
     is_final,
     last_words,
+    place_of_id,
     reply_among,
     turn_starts,
 )
@@ -179,3 +183,23 @@ def test_a_reply_among_messages_is_the_first_one_after_its_message() -> None:
     assert [reply_among(messages, f"of {id}", id=id) for id in ("c", "d", "")] == [None, None, None]
     with pytest.raises(Taken, match="another message was sent with the id 'a'"):
         reply_among(messages, "other", id="a")
+
+
+# By id, while the list grows and loses its beginning
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.lists(st.one_of(st.sampled_from(("", "a", "b", "c", "d")), st.integers(1, 3)), max_size=30))
+def test_an_id_is_found_where_the_first_message_with_it_is(steps: list[str | int]) -> None:
+    messages: list[Message] = []
+    by_id = MessagesById()
+    for step in steps:
+        if isinstance(step, int):
+            by_id.drop(messages[:step])
+            del messages[:step]
+        else:
+            added = [Message(role="user", content="x", extra={"origin": {"id": step}} if step else {})]
+            by_id.add(added)
+            messages += added
+        for id in ("", "a", "b", "c", "d"):
+            assert by_id.place(id) == place_of_id(messages, id)

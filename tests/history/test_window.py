@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from nacre.history.pairing import INTERRUPTED, pair
-from nacre.history.window import Costs, Window, recent, window
+from nacre.history.pairing import INTERRUPTED, RECALLED, SAID_AS, pair, without_facts
+from nacre.history.window import Costs, Turns, Window, recent, window
 from nacre.messages import Message, ToolCall
-from tests.histories import histories
+from tests.histories import histories, messages
 from tests.history import bodies
 
+MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
@@ -283,3 +286,88 @@ def test_a_message_is_estimated_once_while_it_is_remembered() -> None:
     assert len(asked) == 2
     assert [costs(message) for message in messages] == [7] * 3
     assert len(asked) == 3
+
+
+# What is remembered of a session that is looked at again and again
+
+
+LOOKS = ((10**9, 10**9), (32_000, 50), (300, 6), (60, 50), (0, 0), (1000, 3))
+"""Tokens and messages that there is room for."""
+STEPS = ("say", "say", "say", "say", "cut", "rewind", "read again")
+
+
+@MANY
+@given(st.lists(histories(), min_size=1, max_size=4), st.lists(st.sampled_from(STEPS), max_size=12), st.data())
+def test_what_is_remembered_changes_no_window(logs: list[list[Message]], steps: list[str], data: Any) -> None:
+    """A session grows message by message, is truncated, rewound and read again, and is looked at after each step."""
+    facts = st.sampled_from(({}, {}, {RECALLED: "a fact"}, {RECALLED: "a fact", SAID_AS: "system"}))
+    coming = [replace(message, extra={**message.extra, **data.draw(facts)}) for log in logs for message in log]
+    known, log = Turns(limit=8), list[Message]()
+    for looks, step in enumerate([*steps, *("say" for _ in coming)], 1):
+        match step:
+            case "say" if coming:
+                log.append(coming.pop(0))
+            case "cut":
+                del log[: data.draw(st.integers(0, 5))]
+            case "rewind":
+                del log[len(log) - data.draw(st.integers(0, min(5, len(log)))) :]
+            case "read again":
+                log = [replace(message) for message in log]
+            case _:
+                pass
+        tokens, limit = LOOKS[looks % len(LOOKS)]
+        summary, count = ("", "so far")[looks // 2 % 2], len(log) + (0, 0, 7)[looks % 3]
+        seen = [*log, *(data.draw(st.lists(messages(), max_size=1)) if looks % 5 == 0 else ())]
+        if looks % 4 == 3:
+            seen = list(map(without_facts, seen))
+        show = partial(recent, count=max(count, len(seen)), summary=summary, tokens=tokens, limit=limit)
+        fresh = show(reversed(seen))
+        assert show(reversed(seen), known=known) == fresh
+        assert show(reversed(seen), known=known) == fresh
+
+
+def test_a_turn_is_worked_out_once_while_it_is_remembered() -> None:
+    asked: list[object] = []
+
+    def estimate(message: Message) -> int:
+        asked.append(message.content)
+        return 1
+
+    known, log = Turns(estimate), [*turns(3), user("q3")]
+    before = recent(reversed(log), count=7, tokens=100, limit=50, known=known)
+    asked.clear()
+    log += [says("a3"), user("q4")]
+    after = recent(reversed(log), count=9, tokens=100, limit=50, known=known)
+    assert [text for text in asked if text in {"q0", "a0", "q1", "a1", "q2", "a2"}] == []
+    assert {"q3", "a3", "q4"} <= set(asked)
+    assert texts(before) == ["q0", "a0", "q1", "a1", "q2", "a2", "q3"]
+    assert texts(after) == ["q0", "a0", "q1", "a1", "q2", "a2", "q3", "a3", "q4"]
+
+
+def test_what_is_shown_as_it_is_stays_the_same_value() -> None:
+    call = Message(role="assistant", content="", tool_calls=(ToolCall(id="a", name="shell", arguments={}),))
+    log = [user("q"), call, result("a"), says("done"), user("more")]
+    assert all(shown is said for shown, said in zip(window(log, tokens=1000, limit=50).messages, log, strict=True))
+
+
+def test_a_result_that_comes_late_changes_a_turn_that_was_remembered() -> None:
+    known, log = Turns(), [user("q"), asks("a"), user("wait")]
+    first = recent(reversed(log), count=3, tokens=1000, limit=50, known=known)
+    log += [result("a")]
+    second = recent(reversed(log), count=4, tokens=1000, limit=50, known=known)
+    assert (texts(first), first.interrupted) == (["q", "", INTERRUPTED, "wait"], 1)
+    assert (texts(second), second.interrupted) == (["q", "", "done", "wait"], 0)
+
+
+def test_turns_that_are_too_many_are_worked_out_again() -> None:
+    asked: list[object] = []
+
+    def estimate(message: Message) -> int:
+        asked.append(message.content)
+        return 1
+
+    known, log = Turns(estimate, limit=2), [*turns(4), user("now")]
+    first = recent(reversed(log), count=9, tokens=100, limit=50, known=known)
+    asked.clear()
+    assert recent(reversed(log), count=9, tokens=100, limit=50, known=known) == first
+    assert {"q0", "q1", "q2", "q3"} & set(asked)

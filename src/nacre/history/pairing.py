@@ -99,6 +99,9 @@ def attach_results(messages: Iterable[Message]) -> Piece:
 
 def distinct(messages: Sequence[Message]) -> list[Message]:
     """Attached messages with ids that every provider takes, each used once."""
+    # Most are words alone. What stays as it is stays the same value, so that what was worked out about it still holds.
+    if not any(message.tool_calls or message.role == "tool" for message in messages):
+        return list(messages)
     found: list[Message] = []
     used: dict[str, int] = {}
     answers: Iterator[str] = iter(())
@@ -109,7 +112,8 @@ def distinct(messages: Sequence[Message]) -> list[Message]:
             calls = tuple(replace(call, id=id) for call, id in zip(message.tool_calls, ids, strict=True))
             found.append(message if calls == message.tool_calls else replace(message, tool_calls=calls))
         elif message.role == "tool":
-            found.append(replace(message, tool_call_id=next(answers)))
+            id = next(answers)
+            found.append(message if id == message.tool_call_id else replace(message, tool_call_id=id))
         else:
             found.append(message)
     return found
@@ -184,7 +188,11 @@ class _Asking:
                 yield Message(role="tool", tool_call_id=call.id, name=call.name, content=INTERRUPTED, extra=failed)
             else:
                 content = ERASED_TEXT if is_erased(result) else _content(result.content, has_images=True)
-                yield replace(result, tool_calls=(), tool_call_id=call.id, name=call.name, content=content)
+                is_same = content is result.content and not result.tool_calls
+                if is_same and (result.tool_call_id, result.name) == (call.id, call.name):
+                    yield result
+                else:
+                    yield replace(result, tool_calls=(), tool_call_id=call.id, name=call.name, content=content)
 
 
 class _Waiting:

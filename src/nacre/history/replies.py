@@ -52,7 +52,45 @@ def ids_to_answer(messages: Sequence[Message], first: str | None) -> list[str]:
 
 def place_of_id(messages: Sequence[Message], id: str) -> int | None:
     """The position of the message with an id; None if there is none, or the id is empty."""
-    return next((at for at, message in enumerate(messages) if id and id_of(message) == id), None)
+    return next((at for at, message in enumerate(messages) if id_of(message) == id), None) if id else None
+
+
+class MessagesById:
+    """Finds messages of a list by their ids, as `place_of_id` does, while it grows at its end and loses its beginning.
+
+    `add` what is appended, and `drop` what is no longer there.
+    """
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        # Counted from the first message that was ever added; of an id that several have, the others come later.
+        self._first = self._end = 0
+        self._places: dict[str, int] = {}
+        self._later: dict[str, list[int]] = {}
+        self.add(messages)
+
+    def add(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            if id := id_of(message):
+                if id in self._places:
+                    self._later.setdefault(id, []).append(self._end)
+                else:
+                    self._places[id] = self._end
+            self._end += 1
+
+    def drop(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            if id := id_of(message):
+                later = self._later.get(id)
+                if later:
+                    self._places[id] = later.pop(0)
+                else:
+                    del self._places[id]
+            self._first += 1
+
+    def place(self, id: str) -> int | None:
+        """The position of the message with an id; None if there is none, or the id is empty."""
+        at = self._places.get(id)
+        return None if at is None else at - self._first
 
 
 def reply_among(
@@ -63,7 +101,7 @@ def reply_among(
     `ends` tells a reply from what leads to it. Raises Taken if the message with the id has another content.
     """
     at = place_of_id(messages, id)
-    return None if at is None else _first_reply(messages[at:], content, id, ends)
+    return None if at is None else reply_to(messages[at:], content, id=id, ends=ends)
 
 
 def find_reply(
@@ -75,16 +113,16 @@ def find_reply(
     `reply_among`, and if the message was undone before it was answered.
     """
     found = _message_and_later(view, id)
-    reply = _first_reply((message_of(record, view) for record in found.values()), content, id, ends)
+    reply = reply_to((message_of(record, view) for record in found.values()), content, id=id, ends=ends)
     if reply is None and view.state.hd not in found:
         raise Taken(f"the message with the id {id!r} was undone before it was answered")
     return reply
 
 
-def _first_reply(
-    messages: Iterable[Message], content: object, id: str, ends: Callable[[Message], bool]
+def reply_to(
+    messages: Iterable[Message], content: object, *, id: str, ends: Callable[[Message], bool] = is_final
 ) -> Message | None:
-    """The first reply to the first of these messages."""
+    """The first reply to the first of these messages, which has an id; raises Taken if its content is another."""
     rest = iter(messages)
     first = next(rest, None)
     # What was erased cannot be compared.

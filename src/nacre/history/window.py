@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
+from operator import is_
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,7 +57,7 @@ def window(
     return recent(reversed(messages), count=count, summary=summary, tokens=tokens, limit=limit, estimate=estimate)
 
 
-def recent(  # noqa: PLR0913 - what `window` takes, and the count
+def recent(  # noqa: PLR0913 - what `window` takes, the count, and what is remembered
     newest_first: Iterable[Message],
     *,
     count: int,
@@ -63,56 +65,78 @@ def recent(  # noqa: PLR0913 - what `window` takes, and the count
     tokens: int,
     limit: int,
     estimate: Estimate = by_length,
+    known: Turns | None = None,
 ) -> Window:
-    """The same for messages that come newest first, of which there are `count`; reads little more than it shows."""
-    newest_first, summary = iter(newest_first), summary.strip()
+    """The same for messages that come newest first, of which there are `count`; reads little more than it shows.
+
+    With `known`, turns that were shown before are not worked out again, by the estimate that is theirs.
+    """
+    messages, summary = _NewestFirst(newest_first), summary.strip()
+    if known is None:
+        known = Turns(estimate, limit=0)
+    estimate = known.estimate
     note = sum(map(estimate, _longest_note(summary, len(str(count)))))
-    # Turns as they are shown: of how many messages of the log each is made, and what it costs.
-    parts: list[tuple[Piece, int, int]] = []
+    turns: list[Turn] = []
     read = used = size = steps = shortened = 0
     seeking: list[Message] = []
     is_cut = False
     # 1. Whole turns, newest first, as long as they fit; the newest one is made to fit.
-    while turn := _turn(newest_first, estimate, *((limit - size, tokens - used) if parts else (math.inf, math.inf))):
-        piece = attach_results([*turn, *seeking])
+    while True:
+        # The newest turn still grows, and results that come late change the turn that they belong to.
+        is_settled = bool(turns) and not seeking
+        turn = known.find(messages, read) if is_settled else None
+        if turn is None:
+            room = (limit - size, tokens - used) if turns else (math.inf, math.inf)
+            said = _turn(messages.since(read), estimate, *room)
+            if not said:
+                break
+            piece = attach_results([*reversed(said), *seeking])
+            turn = Turn(said, piece, sum(map(estimate, piece.messages)))
+            if is_settled:
+                known.keep(turn)
         # There is something to say if this turn is the oldest one.
-        needs_note = read + len(turn) < count or summary or not is_beginning(turn[0])
-        room = tokens - used - (note if needs_note else 0)
-        if not parts:
-            piece, steps, shortened = _shorten(piece, room, estimate)
-        cost = sum(map(estimate, piece.messages))
-        is_cut = bool(parts) and (cost > room or size + len(piece.messages) > limit)
-        if is_cut:
+        needs_note = read + len(turn.said) < count or summary or not is_beginning(turn.said[-1])
+        left = tokens - used - (note if needs_note else 0)
+        if turns and (turn.cost > left or size + len(turn.piece.messages) > limit):
+            is_cut = True
             break
-        parts.append((piece, len(turn), cost))
-        seeking, read, used = piece.seeking, read + len(turn), used + cost
-        size += len(piece.messages)
+        if not turns and turn.cost > left:
+            piece, steps, shortened = _shorten(turn.piece, left, estimate)
+            turn = Turn(turn.said, piece, sum(map(estimate, piece.messages)))
+        turns.append(turn)
+        seeking, read, used = turn.piece.seeking, read + len(turn.said), used + turn.cost
+        size += len(turn.piece.messages)
         if steps or shortened:
             break
     # 2. If some are left out, leave out more, up to a round number: it stays the same while further ones come.
     if is_cut or read < count:
         is_cut, least = True, max(count - read, 1)
         round_number = _roundest(least, least + read // 2)
-        while len(parts) > 1 and count - read < round_number:
-            _, length, cost = parts.pop()
-            read, used, seeking = read - length, used - cost, parts[-1][0].seeking
+        while len(turns) > 1 and count - read < round_number:
+            turn = turns.pop()
+            read, used, seeking = read - len(turn.said), used - turn.cost, turns[-1].piece.seeking
     # 3. A note says what is missing.
     older = max(count - read, 1) + len(seeking) if is_cut else 0
-    pieces = [piece for piece, _, _ in reversed(parts)]
-    messages = distinct([message for piece in pieces for message in piece.messages])
-    said = _note(summary, older, begins=not messages or messages[0].role == "user")
+    shown: list[Message] = []
+    for turn in reversed(turns):
+        shown += turn.piece.messages
+    shown = distinct(shown)
+    heading = _note(summary, older, begins=not shown or shown[0].role == "user")
     return Window(
-        messages=[*said, *messages],
-        tokens=used + sum(map(estimate, said)),
+        messages=[*heading, *shown],
+        tokens=used + sum(map(estimate, heading)),
         left_out=older + steps,
-        interrupted=sum(piece.interrupted for piece in pieces),
-        orphans=sum(piece.orphans for piece in pieces) + (0 if is_cut else len(seeking)),
+        interrupted=sum([turn.piece.interrupted for turn in turns]),
+        orphans=sum([turn.piece.orphans for turn in turns]) + (0 if is_cut else len(seeking)),
         shortened=shortened,
     )
 
 
+# ---- what is remembered of a session that is looked at again and again
+
+
 class Costs:
-    """An estimate that works each message out once, for a session that is looked at again and again."""
+    """An estimate that works each message out once."""
 
     def __init__(self, estimate: Estimate = by_length, *, limit: int = 1024) -> None:
         self._estimate = estimate
@@ -129,6 +153,60 @@ class Costs:
         return found[1]
 
 
+class Turn(NamedTuple):
+    """The messages of a turn, newest first, the turn as it is shown, and what that costs."""
+
+    said: list[Message]
+    piece: Piece
+    cost: int
+
+
+class Turns:
+    """Whole turns of a session as they are shown, each worked out once; at most `limit` of them."""
+
+    def __init__(self, estimate: Estimate = by_length, *, limit: int = 100) -> None:
+        self.estimate = estimate
+        self._most = limit
+        # By the last message of each, which is kept here, so that its id stays its own.
+        self._known: dict[int, Turn] = {}
+
+    def find(self, messages: _NewestFirst, start: int) -> Turn | None:
+        """The turn whose last message stands at a place, if it is known and has the same messages still."""
+        last = messages.part(start, 1)
+        turn = self._known.get(id(last[0])) if last else None
+        if turn is None:
+            return None
+        said = messages.part(start, len(turn.said))
+        return turn if len(said) == len(turn.said) and all(map(is_, said, turn.said)) else None
+
+    def keep(self, turn: Turn) -> None:
+        """Remember a turn if it is whole, and no results of later ones were given to it."""
+        if is_beginning(turn.said[-1]) and self._most:
+            if len(self._known) >= self._most:
+                self._known.clear()
+            self._known[id(turn.said[0])] = turn
+
+
+class _NewestFirst:
+    """Messages that are read as far as they are needed, by their place; the newest one is 0."""
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self._read: list[Message] = []
+        self._rest = iter(messages)
+
+    def part(self, start: int, size: int) -> list[Message]:
+        """So many messages from a place on; fewer if there are no more."""
+        end = start + size
+        if end > len(self._read):
+            self._read.extend(islice(self._rest, end - len(self._read)))
+        return self._read[start:end]
+
+    def since(self, start: int) -> Iterator[Message]:
+        while message := self.part(start, 1):
+            yield message[0]
+            start += 1
+
+
 def _roundest(low: int, high: int) -> int:
     """The number in a range that the highest power of two divides.
 
@@ -140,7 +218,7 @@ def _roundest(low: int, high: int) -> int:
 
 
 def _turn(newest_first: Iterator[Message], estimate: Estimate, limit: float, room: float) -> list[Message]:
-    """The next older turn, oldest message first; only its end if that is more messages or tokens than there is room."""
+    """The next older turn, newest message first; only its end if that is more messages or tokens than there is room."""
     found: list[Message] = []
     for message in newest_first:
         found.append(message)
@@ -150,7 +228,7 @@ def _turn(newest_first: Iterator[Message], estimate: Estimate, limit: float, roo
             room -= estimate(seen)
         if is_beginning(message) or limit < 0 or room < 0:
             break
-    return found[::-1]
+    return found
 
 
 def is_beginning(message: Message) -> bool:
