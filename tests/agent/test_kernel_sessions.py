@@ -38,6 +38,9 @@ class Few:
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         return self.__sessions.snapshot(key, last=last)
 
+    def is_at(self, key: str, version: nacre.Version) -> bool:
+        return self.__sessions.is_at(key, version)
+
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
         return self.__sessions.read(key, get)
 

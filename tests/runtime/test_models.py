@@ -144,7 +144,7 @@ def test_the_last_answer_says_whether_a_session_is_local(
         for model, extra in answers:
             sessions.add_full_message("k", Message(role="user", content="hi"))
             sessions.add_full_message("k", Message(role="assistant", content="hello", model=model, extra=extra))
-        assert last_local_model(sessions, "k") == local
+        assert last_local_model(sessions.get_history("k")) == local
 
 
 @pytest.mark.parametrize(

@@ -671,7 +671,11 @@ def test_a_long_history_is_read_where_nobody_else_waits(echo: Site, monkeypatch:
         return message_of(given, param=param)
 
     monkeypatch.setattr(openai_completions, "message_of", read)
-    answer = echo.client.post("/v1/chat/completions", json={"model": "nacre", "messages": HELLO})
+    long = {"role": "user", "content": "word " * 10_000}
+    answer = echo.client.post("/v1/chat/completions", json={"model": "nacre", "messages": [long]})
     assert answer.status_code == 200
     assert "server" not in readers
     assert len(readers) == 1
+    # One that is short takes less time than a thread would.
+    assert echo.client.post("/v1/chat/completions", json={"model": "nacre", "messages": HELLO}).status_code == 200
+    assert readers[1:] == ["server"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,8 +23,8 @@ from nacre.errors import Busy, Conflict, LeaseLost, NacreError, Stopped
 from nacre.history import replies
 from nacre.history.message_text import cut_middle, text_of
 from nacre.history.pairing import RECALLED, without_facts
-from nacre.history.window import Costs, Window, recent
-from nacre.messages import Message, Snapshot, ToolCall
+from nacre.history.window import Costs, Turns, Window, recent
+from nacre.messages import Message, Snapshot, ToolCall, Version
 from nacre.records import AppendRecord, SetMeta, View
 from nacre.storage.protocol import Lease
 
@@ -42,6 +43,9 @@ class KernelSessions(Protocol):
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         """The session at this moment: its last messages, summary and meta."""
 
+    def is_at(self, key: str, version: Version) -> bool:
+        """Tell, without reading, whether nothing was stored since; False if that is not known."""
+
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
         """The result of a function of the records of a session; None if there is none."""
 
@@ -54,7 +58,11 @@ async def no_wait() -> None:
 
 
 class LiveSession:
-    """The newest messages of a session, and the session as it was `now`; the model is shown these messages alone."""
+    """The newest messages of a session, and the session as it was `now`; the model is shown these messages alone.
+
+    What is known of it is kept in step with what is committed here. Whether somebody else has written to the session,
+    the store tells without reading it.
+    """
 
     def __init__(self, sessions: KernelSessions, key: str, pace: Pace = no_wait, *, limit: int = _MIN_KEPT) -> None:
         self.key, self._sessions, self._pace = key, sessions, pace
@@ -62,9 +70,14 @@ class LiveSession:
         self._max_shown, self._max_kept = limit, max(limit, _MIN_KEPT)
         self.now = Snapshot(n=-1)  # it is not read yet
         self.messages: list[Message] = []
-        self._costs = Costs(limit=4 * self._max_kept)
+        self._numbers: list[int] = []
+        self._by_id = replies.MessagesById()
+        self._turns = Turns(Costs(limit=4 * self._max_kept), limit=2 * limit)
         self._last_user: Message | None = None
-        self._cache_key = ""
+        # What was used since a record, by the records that were committed here.
+        self._used: list[tuple[int, Any]] = []
+        self._used_since = 0
+        self._cache_key = ("", "")
 
     def take_turn(self) -> None:
         """Take the turn; from then on commits are refused with LeaseLost if another takes it over."""
@@ -73,16 +86,36 @@ class LiveSession:
 
     def read(self) -> None:
         """Read the session as it is now."""
-        self.now = self._sessions.snapshot(self.key, last=self._max_kept)
-        self.messages = list(self.now.messages)
+        now = self._sessions.snapshot(self.key, last=self._max_kept)
+        self.messages, self._numbers = list(now.messages), list(now.numbers)
+        self._by_id = replies.MessagesById(self.messages)
+        self.now = replace(now, messages=[], numbers=[])
+        self._used, self._used_since = [], now.n
         self._last_user = next((message for message in reversed(self.messages) if message.role == "user"), None)
         if self._last_user is None and self.messages:
             self._last_user = self._sessions.read(self.key, replies.last_words)
 
     def refresh(self) -> None:
         """Read the session again if somebody else has written to it, as a summary does."""
-        if self.now.n < 0 or self._sessions.snapshot(self.key, last=0).n != self.now.n:
+        if self.is_current or self._sessions.snapshot(self.key, last=0).version == self.now.version:
+            self._used, self._used_since = [], self.now.n
+        else:
             self.read()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the session is as it is known here; False also if only reading it would tell."""
+        return self.now.n > 0 and self._sessions.is_at(self.key, self.now.version)
+
+    def snapshot(self) -> Snapshot | None:
+        """The session with its newest messages, without reading it; None if somebody else may have written to it."""
+        if not self.is_current:
+            return None
+        return replace(self.now, messages=list(self.messages), numbers=list(self._numbers))
+
+    def used_since(self, n: int) -> list[Any] | None:
+        """What `use` records after record `n` say; None if not all of them were committed here."""
+        return None if n < self._used_since else [data for number, data in self._used if number > n]
 
     @property
     def terms(self) -> Terms:
@@ -92,15 +125,23 @@ class LiveSession:
     @property
     def cache_key(self) -> str:
         """A name for the session that is its own and tells nothing about it; "" before it is stored."""
-        if not self._cache_key and (uid := self._sessions.read(self.key, lambda view: view.uid)):
-            self._cache_key = hashlib.sha256(uid.encode()).hexdigest()[:32]
-        return self._cache_key
+        generation, name = self._cache_key
+        if generation != self.now.generation:
+            generation = self.now.generation
+            name = hashlib.sha256(generation.encode()).hexdigest()[:32]
+            self._cache_key = (generation, name)
+        return name
+
+    def has(self, id: str) -> bool:
+        """Tell whether the message with an id is among the newest."""
+        return self._by_id.place(id) is not None
 
     def reply(self, id: str = "", content: object = "") -> Message | None:
         """The reply to the message with an id, or to the last one if it is ""; None if it has none yet."""
-        if id:
-            return replies.reply_among(self.messages, content, id=id)
-        return next(filter(replies.is_final, self.messages[-1:]), None)
+        if not id:
+            return next(filter(replies.is_final, self.messages[-1:]), None)
+        at = self._by_id.place(id)
+        return None if at is None else replies.reply_to(self.messages[at:], content, id=id)
 
     def window(self, tokens: int, *, summary: int, has_facts: bool = True, coming: Sequence[Message] = ()) -> Window:
         """What fits into a number of tokens, with the summary in at most `summary` tokens, once messages have come."""
@@ -108,7 +149,7 @@ class LiveSession:
         count = max(now.live, len(self.messages)) + len(coming)
         newest = reversed(messages) if has_facts else map(without_facts, reversed(messages))
         text = cut_middle(now.summary, summary)
-        return recent(newest, count=count, summary=text, tokens=tokens, limit=self._max_shown, estimate=self._costs)
+        return recent(newest, count=count, summary=text, tokens=tokens, limit=self._max_shown, known=self._turns)
 
     async def commit_once(self, message: Message, *prompt: SetMeta, id: str) -> Message | None:
         """Commit a message, unless it is a repeat; returns its earlier answer, None if it has none yet."""
@@ -118,7 +159,7 @@ class LiveSession:
             self.read()
             if not id or not self.now.n or isinstance(error, LeaseLost):
                 raise
-        if not id or replies.place_of_id(self.messages, id) is not None:
+        if not id or self.has(id):
             return self.reply(id, message.content)
         return await to_thread.run_sync(
             self._sessions.read, self.key, lambda view: replies.find_reply(view, message.content, id=id)
@@ -129,18 +170,28 @@ class LiveSession:
         with anyio.CancelScope(shield=True):
             number = await self._sessions.submit(self.key, entries, id=id or None, lease=self.lease)
             await self._pace()
-        # Somebody else wrote too, or it was stored before: read again.
-        created = 0 if self.now.n else 1
-        if number != self.now.n + created + len(entries) or any(isinstance(entry, SetMeta) for entry in entries):
+        before = self.now
+        is_next = before.n > 0 and number == before.n + len(entries)
+        if not is_next or any(isinstance(entry, SetMeta) for entry in entries):
+            # Somebody else wrote too, it was stored before, or the session is new: read it again.
             self.read()
             return number
-        added = [entry for entry in entries if isinstance(entry, Message)]
+        added: list[Message] = []
+        for at, entry in enumerate(entries, before.n + 1):
+            if isinstance(entry, Message):
+                added.append(entry)
+                self._numbers.append(at)
+            elif isinstance(entry, AppendRecord) and entry.kind == "use":
+                self._used.append((at, entry.data))
         self.messages += added
+        self._by_id.add(added)
         if added and added[-1].role == "user":
             # Not within a turn: the message that it answers is kept.
-            del self.messages[: -self._max_kept]
+            self._by_id.drop(self.messages[: -self._max_kept])
+            del self.messages[: -self._max_kept], self._numbers[: -self._max_kept]
             self._last_user = added[-1]
-        self.now = replace(self.now, n=number, live=self.now.live + len(added))
+        changed = self._numbers[-1] if added else before.expect
+        self.now = replace(before, n=number, live=before.live + len(added), expect=changed)
         return number
 
 
@@ -196,12 +247,14 @@ class TurnRequest:
         self.message, self.emit, self.ask = message, emit, ask
         self.answer: Message | None = None
         self.error: BaseException | None = None
-        self.done = anyio.Event()
+        # A future of the loop, here and below: an event of anyio costs ten times as much.
+        self.done = asyncio.get_running_loop().create_future()
 
     def settle(self, answer: Message | None = None, error: BaseException | None = None) -> None:
-        """Pass the answer or the error to the caller."""
+        """Pass the answer or the error to the caller, who may have been cancelled."""
         self.answer, self.error = answer, error
-        self.done.set()
+        if not self.done.done():
+            self.done.set_result(None)
 
 
 class Actor:
@@ -211,7 +264,10 @@ class Actor:
         self._session = LiveSession(sessions, key, pace, limit=agent.max_messages)
         self._agent, self._max_waiting = agent, max_waiting
         self._mailbox: deque[TurnRequest] = deque()
-        self._wake = anyio.Event()
+        # While it waits for a request: what wakes it, and since when it waits.
+        self._wake: asyncio.Future[None] | None = None
+        self._idle_since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._request: TurnRequest | None = None
         self._turn: anyio.CancelScope | None = None
         self._unsaved_text: list[str] = []
@@ -228,7 +284,7 @@ class Actor:
         if len(self._mailbox) >= self._max_waiting:
             raise Busy(f"session {self._session.key!r} has {self._max_waiting} messages waiting; try again later")
         self._mailbox.append(request)
-        self._wake.set()
+        self.end()
 
     def stop(self) -> bool:
         """Stop the turn that is running; False if none is."""
@@ -237,29 +293,61 @@ class Actor:
         return self._turn is not None
 
     def end(self) -> None:
-        """End it, unless there is something to answer."""
-        self._wake.set()
+        """Wake it if it waits: it ends, unless there is something to answer."""
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def snapshot(self) -> Snapshot | None:
+        """The session with its newest messages, without reading it; None if somebody else may have written to it."""
+        return self._session.snapshot()
+
+    def used_since(self, n: int) -> list[Any] | None:
+        """What `use` records after record `n` say; None if not all of them were committed here."""
+        return self._session.used_since(n)
 
     async def run(self, *, idle: float) -> None:
         """Answer requests until none has come for a while."""
-        while True:
-            if not self._mailbox:
-                self._wake = anyio.Event()
-                with anyio.move_on_after(idle):
-                    await self._wake.wait()
-                if not self._mailbox:
-                    return
-            request = self._request = self._mailbox.popleft()
-            try:
-                self._session.take_turn()
-                request.settle(await self._answer(request))
-            except NacreError as error:
-                request.settle(error=error)
-            finally:
-                if self._session.lease is not None:
-                    self._session.lease.close()
-                self._agent.after(self._session.key)
-            self._request = None
+        try:
+            while self._mailbox or await self._wait(idle):
+                await self._answer_next()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    async def _wait(self, idle: float) -> bool:
+        """Wait for a request; False if none has come for a while, or somebody ended it."""
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            """End it if it has waited for so long; if it has worked meanwhile, look again when it may have."""
+            self._timer, left = None, self._idle_since + idle - loop.time()
+            if self._wake is not None and left > 0:
+                self._timer = loop.call_later(left, look)
+            else:
+                self.end()
+
+        # A timer that was set for an earlier wait serves this one, too.
+        self._idle_since, self._wake = loop.time(), loop.create_future()
+        if self._timer is None:
+            self._timer = loop.call_later(idle, look)
+        try:
+            await self._wake
+        finally:
+            self._wake = None
+        return bool(self._mailbox)
+
+    async def _answer_next(self) -> None:
+        request = self._request = self._mailbox.popleft()
+        try:
+            self._session.take_turn()
+            request.settle(await self._answer(request))
+        except NacreError as error:
+            request.settle(error=error)
+        finally:
+            if self._session.lease is not None:
+                self._session.lease.close()
+            self._agent.after(self._session.key)
+        self._request = None
 
     def give_up(self, error: BaseException) -> None:
         """Tell everyone who waits that there will be no answer."""
@@ -305,7 +393,7 @@ class Actor:
             if prompt:
                 await session.commit(prompt)
             return session.reply()
-        if replies.place_of_id(session.messages, message.id) is not None:
+        if session.has(message.id):
             return session.reply(message.id, message.content)
 
         # It is new: stored with where it came from and the facts that are recalled for it.

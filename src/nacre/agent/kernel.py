@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from nacre.agent.actor import Actor, Agent, KernelSessions, TurnRequest, UserMessage, no_wait
 from nacre.agent.background import TaskOwner
 from nacre.agent.ports import Ask, Emit, Pace, ignore
 from nacre.errors import NacreError, Stopped
 from nacre.history.replies import is_final
-from nacre.messages import Message
+from nacre.messages import Message, Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +47,8 @@ class Kernel(TaskOwner):
 
     async def resume(self, key: str, *, emit: Emit = ignore, ask: Ask | None = None) -> Message | None:
         """Finish the turn that a crash cut short; None if there is none."""
-        last = self._sessions.snapshot(key, last=1).messages
-        if not last or is_final(last[0]):
+        now = self.snapshot(key) or self._sessions.snapshot(key, last=1)
+        if not now.messages or is_final(now.messages[-1]):
             return None
         return await self._submit(key, TurnRequest(None, emit=emit, ask=ask))
 
@@ -66,6 +67,16 @@ class Kernel(TaskOwner):
         actor = self._actors.get(key)
         return actor.answers if actor is not None else []
 
+    def snapshot(self, key: str) -> Snapshot | None:
+        """A session with its newest messages, without reading it; None if it is not known here as it is now."""
+        actor = self._actors.get(key)
+        return actor.snapshot() if actor is not None else None
+
+    def used_since(self, key: str, n: int) -> list[Any] | None:
+        """What the `use` records of a session after record `n` say, without reading it; None if that is not known."""
+        actor = self._actors.get(key)
+        return actor.used_since(n) if actor is not None else None
+
     def __len__(self) -> int:
         return len(self._actors)
 
@@ -82,7 +93,7 @@ class Kernel(TaskOwner):
             self._tasks.start_soon(self._run_actor, key, actor, name=f"session {key}")
         self._actors[key] = actor
         actor.post(request)
-        await request.done.wait()
+        await request.done
         if request.error is not None:
             raise request.error
         return request.answer

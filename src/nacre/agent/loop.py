@@ -75,8 +75,7 @@ async def _ask_model(turn: Turn) -> Reply:
     below: int | None = None
     for _ in range(_MAX_ATTEMPTS):
         context = await turn.look(below)
-        size = cost(context)
-        if below is not None and size >= below:
+        if below is not None and cost(context) >= below:
             break
         try:
             return await turn.provider.complete(context, emit=turn.emit)
@@ -84,7 +83,8 @@ async def _ask_model(turn: Turn) -> Reply:
             refusal = error
         if below is None:
             turn.emit(Notice("the request was too long for the model; retrying with less"))
-        below = size
+        # Only now: most requests are not refused.
+        below = cost(context)
     raise ContextOverflow(
         f"{refusal}\nThe smallest request of this session was rejected too; it has about {below} tokens.\n"
         "Give the server a larger context, use another model, or write a shorter message."

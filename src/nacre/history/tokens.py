@@ -151,8 +151,34 @@ def cost(context: Shown, *, reply: int = 0) -> int:
 
 def context_sizes(context: Shown) -> ByScript:
     """What `cost` counts, by script; what every message costs besides its text counts as `latin`."""
-    fixed, texts = _context(context)
-    return _total([{"latin": fixed}, *map(sizes, texts)])
+    return ContextSizes(limit=0)(context)
+
+
+class ContextSizes:
+    """The same for contexts that have many messages in common: at most `limit` of them are remembered."""
+
+    def __init__(self, *, limit: int = 4096) -> None:
+        self._most = limit
+        # Each is kept with its sizes, so that its id stays its own.
+        self._known: dict[int, tuple[object, ByScript]] = {}
+
+    def __call__(self, context: Shown) -> ByScript:
+        fixed, texts = (PER_MESSAGE, [context.system]) if context.system else (0, [])
+        found = [_by_script(fixed, texts)]
+        for message in context.messages:
+            known = self._known.get(id(message))
+            found.append(known[1] if known is not None else self._keep(message, _by_script(*_message(message))))
+        for tool in context.tools:
+            known = self._known.get(id(tool))
+            found.append(known[1] if known is not None else self._keep(tool, _by_script(PER_TOOL, _tool(tool))))
+        return _total(found)
+
+    def _keep(self, one: object, sizes: ByScript) -> ByScript:
+        if self._most:
+            if len(self._known) >= self._most:
+                self._known.clear()
+            self._known[id(one)] = (one, sizes)
+        return sizes
 
 
 class Ratio(Struct, frozen=True, kw_only=True):
@@ -285,6 +311,10 @@ _remembered_sizes = lru_cache(maxsize=512)(_sizes)
 @lru_cache(maxsize=4096)
 def _script(character: str) -> str:
     return _SCRIPTS[bisect_right(_STARTS, ord(character)) - 1][1]
+
+
+def _by_script(fixed: int, texts: Iterable[str]) -> ByScript:
+    return _total([{"latin": fixed} if fixed else {}, *map(sizes, texts)])
 
 
 def _total(several: Iterable[ByScript]) -> dict[str, int]:

@@ -175,7 +175,16 @@ class App:
 
         Raises ModelUnavailable if the chosen one is not known: it is never replaced.
         """
-        return self.provider_named(self.sessions.get_meta(key).get(CHOSEN) if key else None)
+        return self.provider_named(self.meta_of(key).get(CHOSEN) if key else None)
+
+    def known_session(self, key: str) -> Snapshot | None:
+        """A session with its newest messages, without reading it; None if only reading it shows how it is now."""
+        return self.kernel.snapshot(key)
+
+    def meta_of(self, key: str) -> Mapping[str, Any]:
+        """The meta of a session; that of one whose turn runs here is not read again."""
+        now = self.known_session(key)
+        return now.meta if now is not None else self.sessions.get_meta(key)
 
     def provider_named(self, ref: object) -> ModelChain:
         """A model that was chosen, by what a session's meta says of it; the agent's if none was."""
@@ -199,9 +208,14 @@ class App:
         # Without a key it is a request over HTTP that has no session.
         if not key or self.options.allow_remote or key in self._remote_keys:
             return ""
-        local = local_model_before(self.provider, self.settings, self.sessions, key)
+        local = local_model_before(self.provider, self.settings, partial(self._newest, key))
         question = f"answered so far, a local model. {self.model} is remote: send the session to it?"
         return f"In this session {local} {question}" if local else ""
+
+    def _newest(self, key: str, last: int) -> Sequence[Message]:
+        """The newest messages of a session."""
+        now = self.known_session(key)
+        return now.messages[-last:] if now is not None else self.sessions.get_history(key, last=last)
 
     def other_model_before(self, key: str) -> str:
         """The model that answered last in a session, if another one answers now; "" otherwise."""
@@ -300,7 +314,7 @@ class App:
 
     def for_guest(self, prefix: str) -> App:
         """The same agent with the sessions alone whose keys begin with a prefix; its turns run in the same kernel."""
-        return GuestApp(self, self.sessions.within(prefix))
+        return GuestApp(self, prefix)
 
     def agent_for(self, key: str) -> Agent:
         """Who answers in a session; a turn keeps the model that it began with, and its limits."""
@@ -384,14 +398,19 @@ class App:
         grounds, root = self.grounds, self.permission_root()
         if self.is_guest(key):
             grounds = replace(grounds, mode="ask" if grounds.mode == "yolo" else grounds.mode, skills={})
-        approvals = Approvals(
-            grounds,
-            ask=ask,
-            remembered=self.sessions.get_meta(key).get("approvals") or (),
-            kept=PermissionStore().rules(root) if root is not None else (),
-        )
+        found: list[Approvals] = []
 
         async def decide(tool: Tool, call: ToolCall) -> str:
+            if not found:
+                # Only now: most turns call nothing.
+                approvals = Approvals(
+                    grounds,
+                    ask=ask,
+                    remembered=self.meta_of(key).get("approvals") or (),
+                    kept=PermissionStore().rules(root) if root is not None else (),
+                )
+                found.append(approvals)
+            approvals = found[0]
             before = approvals.remembered
             refusal = await approvals(tool, call)
             if approvals.remembered != before:
@@ -437,9 +456,13 @@ class GuestApp(App):
     Whatever changes in the agent, as its model or its tools, changes here too.
     """
 
-    def __init__(self, agent: App, sessions: Sessions) -> None:
-        self._agent = agent
-        self.sessions = sessions
+    def __init__(self, agent: App, prefix: str) -> None:
+        self._agent, self._prefix = agent, prefix
+        self.sessions = agent.sessions.within(prefix)
+
+    def known_session(self, key: str) -> Snapshot | None:
+        """The same, of a session that the guest may reach."""
+        return self._agent.known_session(key) if key.startswith(self._prefix) else None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._agent, name)

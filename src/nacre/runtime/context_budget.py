@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from nacre.agent.ports import Context, Emit, Provider, Reply
 from nacre.errors import ContextOverflow
-from nacre.history.tokens import ByScript, Calibration, context_sizes
+from nacre.history.tokens import ByScript, Calibration, ContextSizes
 from nacre.runtime.counters import ProviderWrapper
 from nacre.user_files import locked, state_folder, write_whole
 
@@ -228,6 +228,7 @@ class Budget:
     ) -> None:
         self._tokens, self._name, self._first_mix = tokens, name, mix
         self._windows, self.calibrations = windows or Windows(None), calibrations or Calibrations(None)
+        self._sizes = ContextSizes()
         self._mixes: dict[str, ByScript] = {}
         self._refused: dict[str, int] = {}
         self._accepted: dict[str, int] = {}
@@ -285,7 +286,7 @@ class Budget:
 
     def learn(self, provider: Provider, context: Context, reply: Reply, key: str | None = "") -> None:
         """Take in what a provider reports of a request."""
-        name, sizes = self._name(provider), context_sizes(context)
+        name, sizes = self._name(provider), self._sizes(context)
         size = sum(sizes.values())
         if size < self._refused.pop(name, 0):
             self._accepted[name] = size
@@ -295,7 +296,7 @@ class Budget:
 
     def learn_refusal(self, provider: Provider, context: Context, refusal: str, key: str | None = "") -> None:
         """Take in what a server said when it refused a request as too long."""
-        name, sizes, said = self._name(provider), context_sizes(context), sizes_in(refusal)
+        name, sizes, said = self._name(provider), self._sizes(context), sizes_in(refusal)
         self._remember(key, sizes)
         if not said.window:
             self._refused[name] = max(sum(sizes.values()), 1)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from nacre.agent.ports import Context, Emit, Event, Notice, Provider, Reply, Text, Thought
 from nacre.config import Settings
 from nacre.errors import ConfigError, ModelUnavailable, ProviderError
+from nacre.messages import Message
 from nacre.runtime.models import KEYS, Model, choose, list_all
 from nacre.sessions import Sessions
 
@@ -219,13 +220,16 @@ async def _check(model: Model) -> None:
 # ---- which model answered in a session
 
 
-def local_model_before(model: ModelChain, settings: Settings, sessions: Sessions, key: str) -> str:
-    """The local model that was asked last, if a remote one would answer now and the configuration does not allow it."""
+def local_model_before(model: ModelChain, settings: Settings, newest: Callable[[int], Sequence[Message]]) -> str:
+    """The local model that was asked last, if a remote one would answer now and the configuration does not allow it.
+
+    `newest` gives so many of the newest messages of the session.
+    """
     if getattr(model, "is_local", True) or settings.flag("agent.allow_remote"):
         return ""
     if {model.ref, model.model} & {*settings.texts("agent.fallback")}:
         return ""  # Anyone who lists a remote model there has said yes.
-    return last_local_model(sessions, key)
+    return last_local_model(newest(_MAX_LOOKED_AT))
 
 
 def last_model(sessions: Sessions, key: str) -> str:
@@ -237,12 +241,12 @@ def last_model(sessions: Sessions, key: str) -> str:
     return ""
 
 
-def last_local_model(sessions: Sessions, key: str) -> str:
+def last_local_model(messages: Sequence[Message]) -> str:
     """The local model that was last asked or answered in a session; "" if a remote one answered since, or none did.
 
     A message to a local model counts before it is answered: the answer may never come.
     """
-    for message in reversed(sessions.get_history(key, last=_MAX_LOOKED_AT)):
+    for message in reversed(messages):
         if message.role == "user" and message.extra.get("asked"):
             return str(message.extra["asked"])
         if message.role != "assistant" or not message.model:

@@ -244,6 +244,9 @@ def _whole(request: Request) -> App:
 
 
 def _check(app: App, who: Caller, key: str) -> None:
-    # The key may be another name of a session that is somebody else's.
-    if who.is_guest and not (key.startswith(who.prefix) and app.sessions.resolve(key).startswith(who.prefix)):
+    if not who.is_guest:
+        return
+    # The key may be another name of a session that is somebody else's, unless it has a session itself.
+    is_own = key.startswith(who.prefix)
+    if not is_own or not (app.known_session(key) or app.sessions.resolve(key).startswith(who.prefix)):
         raise Fault("not_found", f"there is no session {key!r:.200}; the keys of yours begin with {who.prefix!r}")

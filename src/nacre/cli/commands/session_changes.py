@@ -306,7 +306,7 @@ async def _draft_summary(sessions: Sessions, key: str, args: Namespace) -> Draft
     tokens, messages = settings.number("agent.max_context_tokens"), settings.number("agent.max_history_messages")
     provider = await model_chain.provider_for(settings, args.model)
     try:
-        if model_chain.local_model_before(provider, settings, sessions, key):
+        if model_chain.local_model_before(provider, settings, lambda last: sessions.get_history(key, last=last)):
             problem = f"session {key!r} was answered by a local model, and {provider.model} is remote: nothing was sent"
             raise Failure("model_not_allowed", problem, hint="set agent.allow_remote = true, or name a local --model")
         compactor = Compactor(sessions, lambda _: provider, limits=lambda _: Limits(tokens=tokens, messages=messages))

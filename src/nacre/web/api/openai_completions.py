@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -20,7 +21,7 @@ from nacre.runtime.structured_output import check_schema
 from nacre.web.api.api_routes import decode_body, respond
 from nacre.web.api.openai_messages import SYSTEM, calls_of, choice_of, form_of, message_of, specs_of, text_of
 from nacre.web.api.openai_models import choose_agent
-from nacre.web.api.openai_requests import Answer, ParsedRequest, finish_of, work
+from nacre.web.api.openai_requests import Answer, ParsedRequest, finish_of, is_short, work
 from nacre.web.api.openai_schemas import Chat
 from nacre.web.api.retries import is_retry, request_id
 from nacre.web.caller import Caller, agent, begin, check_user, session_for
@@ -41,7 +42,8 @@ async def chat(request: Request) -> Response:
     who, key = session_for(request, session=session, user=wanted.user or "")
     app = agent(request, who)
     # A client may send a very long history, and nobody else is to wait for its being read.
-    asked = await to_thread.run_sync(_parse, wanted, request.headers, who, key)
+    parse = partial(_parse, wanted, request.headers, who, key)
+    asked = parse() if is_short(request.headers) else await to_thread.run_sync(parse)
     if asked.terms.form is not None:
         await check_schema(asked.terms.form.schema)
     running = begin(request, work(app, request.app.state.turns, asked), key=key, who=who)

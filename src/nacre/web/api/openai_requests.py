@@ -14,6 +14,7 @@ import anyio
 from anyio import to_thread
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
+from starlette.datastructures import Headers
 
 from nacre.agent.actor import UserMessage
 from nacre.agent.loop import run_turn
@@ -42,6 +43,9 @@ _KEEPS_SESSIONS = ("delegate", "remember", "forget")
 _NOWHERE = "api"
 _CALL_ATTEMPTS = 3
 _MUST_CALL = "Answer with a call of one of these tools, and with no text: {names}"
+
+_SHORT = 32 * 1024
+"""Bytes of a body that is understood faster than a thread takes it."""
 
 Finish = Literal["stop", "calls", "length"]
 
@@ -75,6 +79,12 @@ class Answer(Struct, frozen=True, kw_only=True):
     usage: Usage
 
 
+def is_short(headers: Headers) -> bool:
+    """Tell whether the body of a request is so short that nobody waits for its being understood."""
+    length = headers.get("content-length", "")
+    return length.isdecimal() and int(length) <= _SHORT
+
+
 def finish_of(message: Message) -> Finish:
     """Why an answer ends, by what is stored with it: so it is the same at once, in a stream, and again."""
     if "stopped" in message.extra:
@@ -86,16 +96,18 @@ def work(app: App, turns: Turns, asked: ParsedRequest) -> Callable[[Emit], Await
     """What answers a request, once it is begun."""
     has_tools = asked.tools is not None
 
-    def look_up() -> tuple[Snapshot, Message | None]:
-        """The session as it is, and what was answered if this was said before."""
+    def read() -> Snapshot:
         if not (asked.id or asked.is_retry or has_tools) and len(asked.messages) == 1:
             # New words after an answer, as most are: nothing else has to be read.
             now = app.sessions.snapshot(asked.key, last=1)
             if not now.messages or is_final(now.messages[-1]):
-                return now, None
-        now = newest(app.sessions, asked.key)
+                return now
+        return newest(app.sessions, asked.key)
+
+    def find_answer(now: Snapshot) -> Message | None:
+        """What was answered, if this was said before."""
         known = answer_to(now, id=asked.id, content=asked.messages[-1].content, has_tools=has_tools)
-        return now, known or answer_to_history(now, asked.messages, is_retry=asked.is_retry, has_tools=has_tools)
+        return known or answer_to_history(now, asked.messages, is_retry=asked.is_retry, has_tools=has_tools)
 
     async def answer(emit: Emit) -> Answer:
         if not asked.key and not has_tools:
@@ -106,8 +118,11 @@ def work(app: App, turns: Turns, asked: ParsedRequest) -> Callable[[Emit], Await
             reply = await _ask(app.agent_for("").provider(), asked, pair(asked.messages), emit)
             return Answer(message=reply.message, usage=reply.usage or Usage())
         async with turns.alone(asked.key):
-            now, known = await to_thread.run_sync(look_up)
-            if known is not None:
+            # A session whose actor is there is not read again, unless somebody else has written to it.
+            now = app.known_session(asked.key)
+            if now is None:
+                now = await to_thread.run_sync(read)
+            if (known := find_answer(now)) is not None:
                 return Answer(message=known, usage=Usage())
             if asked.seed:
                 await _store(app, asked.key, asked.seed, id=f"{asked.id}:before")
@@ -142,6 +157,9 @@ async def _by_agent_in_session(app: App, asked: ParsedRequest, now: Snapshot, em
         raise Fault(
             "conflict", "the message was added to a turn that another client started; its answer is in the session"
         )
+    used = app.kernel.used_since(asked.key, now.n)
+    if used is not None:
+        return Answer(message=answer, usage=queries.add_up(used))
     usage = await to_thread.run_sync(queries.usage_between, app.sessions, asked.key, now.n)
     return Answer(message=answer, usage=usage)
 

@@ -37,7 +37,7 @@ from nacre.web.api import openai_messages, queries
 from nacre.web.api import openai_schemas as openai
 from nacre.web.api.api_routes import at_rest, decode_body, invalid, json_response, respond
 from nacre.web.api.openai_models import choose_agent
-from nacre.web.api.openai_requests import RESPONSE, Answer, ParsedRequest, work
+from nacre.web.api.openai_requests import RESPONSE, Answer, ParsedRequest, is_short, work
 from nacre.web.api.retries import is_retry, request_id
 from nacre.web.caller import Caller, agent, begin, check_user, session_for
 from nacre.web.http_errors import Fault
@@ -89,8 +89,13 @@ async def create(request: Request) -> Response:
     form = openai_messages.form_of(wanted.text.format if wanted.text is not None else None)
     if form is not None:
         await check_schema(form.schema)
-    # A client may send a very long history, and nobody else is to wait for its being read.
-    name, who, asked = await to_thread.run_sync(_parse, wanted, form, request)
+    place = _known_place(wanted, request)
+    parse = partial(_parse, wanted, form, request, place)
+    if is_short(request.headers) and (place is not None or wanted.previous_response_id is None):
+        name, who, asked = parse()
+    else:
+        # A client may send a very long history, and nobody else is to wait for its being read, nor for a session.
+        name, who, asked = await to_thread.run_sync(parse)
     app = agent(request, who)
     running = begin(request, work(app, request.app.state.turns, asked), key=asked.key, who=who)
     begun = openai_messages.begin_document(name.id, app.provider.model, wanted, form=form, is_stored=bool(asked.key))
@@ -154,8 +159,10 @@ def _check(wanted: openai.Respond) -> None:
         raise Fault("usage", reason, param="session_id")
 
 
-def _parse(wanted: openai.Respond, form: Form | None, request: Request) -> tuple[Name, Caller, ParsedRequest]:
-    """The request in the words of completions: who answers, in which session, and after what."""
+def _parse(
+    wanted: openai.Respond, form: Form | None, request: Request, place: _Place | None
+) -> tuple[Name, Caller, ParsedRequest]:
+    """The request in the words of completions: who answers, in which session (`place`, if known), and after what."""
     spoken = _parse_input(wanted.input)
     instructions = "\n\n".join(
         part
@@ -171,7 +178,7 @@ def _parse(wanted: openai.Respond, form: Form | None, request: Request) -> tuple
         raise Fault("usage", reason, param="input")
     is_bare = bool(wanted.tools) or messages[-1].role == "tool"
     specs, must_call = _parse_tools(wanted)
-    name, who, key, before = _choose_place(wanted, messages, request)
+    name, who, key, before = place or _choose_place(wanted, messages, request)
     # Without a session, and to the model alone, instructions are system text; in a session they go with the words.
     terms = Terms(form=form, instructions=instructions if key and not is_bare else "")
     echo = Echo(
@@ -294,6 +301,28 @@ def _content(given: Any, param: str) -> Any:
 
 _Place = tuple[Name, Caller, str, Sequence[Message]]
 """A response's name, who asks, which session a message goes to ("" for none), and what comes before it if none."""
+
+
+def _known_place(wanted: openai.Respond, request: Request) -> _Place | None:
+    """The place after the last response of a session that is known here; None if only reading shows it."""
+    if wanted.previous_response_id is None or wanted.store is False:
+        return None
+    before = _parse_id(wanted.previous_response_id)
+    check_user(request, wanted.user)
+    if wanted.user and before.user != wanted.user:
+        return None
+    who, key = session_for(request, session=before.session, user=before.user)
+    now = agent(request, who).known_session(key)
+    # Its answer must be the last thing that changed the history: what was undone since, if anything, is not in memory.
+    if now is None or not now.messages or not is_final(now.messages[-1]) or now.numbers[-1] != now.expect:
+        return None
+    words = next((one for one in reversed(now.messages[:-1]) if is_final(one) or id_of(one) == before.message), None)
+    if words is None or id_of(words) != before.message or RESPONSE not in words.extra:
+        return None
+    if msgspec.convert(words.extra[RESPONSE], Echo).is_bare:
+        return None
+    mine = _derive(request_id(request.headers), "message") or secrets.token_hex(8)
+    return before._replace(message=mine), who, key, ()
 
 
 def _choose_place(wanted: openai.Respond, messages: Sequence[Message], request: Request) -> _Place:

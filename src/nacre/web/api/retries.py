@@ -91,6 +91,9 @@ def answer_to_history(
     last = now.messages[-1] if now.messages else None
     if last is None or last.role != "assistant" or not (has_tools or is_final(last)):
         return None
+    if len(sent) == 1 and not is_retry:
+        # New words alone, as most are: nothing has to be compared.
+        return None
     stored, given = comparable(now.messages), comparable(sent)
     is_whole = now.live == len(now.messages) and len(given) > 1 and stored[:-1] == given
     is_repeated = is_retry and bool(given) and stored[-2:-1] == given[-1:]
