@@ -68,7 +68,10 @@ class Kernel(TaskOwner):
         return actor.answers if actor is not None else []
 
     def snapshot(self, key: str) -> Snapshot | None:
-        """A session with its newest messages, without reading it; None if it is not known here as it is now."""
+        """A session with its newest messages, without reading it; None if it is not known here as it is now.
+
+        Messages that were committed here are as they were given: without the time at which they were stored.
+        """
         actor = self._actors.get(key)
         return actor.snapshot() if actor is not None else None
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nacre.agent.ports import Context, Form, Spec
 from nacre.history.message_text import cut_middle
 from nacre.history.pairing import RECALLED
-from nacre.history.tokens import PER_MEDIUM, PER_MESSAGE, cost, count, definition, estimate
+from nacre.history.tokens import PER_MEDIUM, PER_MESSAGE, ContextSizes, count, definition, estimate
 from nacre.history.window import Window
 from nacre.messages import Message, Snapshot
 
@@ -24,6 +24,8 @@ _SHRINK = 0.6
 """How much smaller the next request is when a server refuses one and does not say how much it takes."""
 _MIN_TOKENS = 48
 """Tokens that a text keeps, however little room there is."""
+_sizes = ContextSizes(limit=256)
+"""Of tools, which are the same in every request of an agent."""
 
 
 class Terms(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -196,7 +198,7 @@ class _Draft:
 
     def _room(self, tokens: int) -> int:
         """What is left of a number of tokens for messages."""
-        room = tokens - cost(Context(system=self.system, messages=(), tools=self.tools))
+        room = tokens - sum(_sizes(Context(system=self.system, messages=(), tools=self.tools)).values())
         terms = self._material.terms
         if terms == NONE:
             return room

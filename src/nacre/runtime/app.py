@@ -122,6 +122,7 @@ class App:
             lambda key: self.budget.watch(self.provider_of(key)),
             limits=lambda key: Limits(tokens=self._room(key), messages=self.max_messages),
             check=lambda key: self._check_remote(key, self.provider_of(key)),
+            known=self.kernel.snapshot,
         )
         self.after: list[Callable[[str], None]] = []
         self.work = Work()

@@ -9,6 +9,7 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from nacre.agent.background import TaskOwner
 from nacre.agent.ports import Context, Provider, Usage, ignore
@@ -104,6 +105,7 @@ class Compactor(TaskOwner):
     """Makes summaries: automatically after turns, and on request.
 
     `provider` gives a session's model, `limits` how much it is shown; `check` raises if it must not be sent to it.
+    `known` gives a session that need not be read to see whether it is due, None if it must be.
     Whatever fails, the messages stay live. Raises nothing into a conversation. `listeners` are notified of each summary
     that was made after a turn.
     """
@@ -115,8 +117,10 @@ class Compactor(TaskOwner):
         *,
         limits: Callable[[str], Limits] = lambda _: Limits(),
         check: Callable[[str], None] = lambda _: None,
+        known: Callable[[str], Snapshot | None] = lambda _: None,
     ) -> None:
         self._sessions, self._provider, self._limits, self._check = sessions, provider, limits, check
+        self._known = known
         self._breakers: dict[str, _Breaker] = {}
         self._posted: set[str] = set()
         self._running: set[str] = set()
@@ -211,6 +215,9 @@ class Compactor(TaskOwner):
             self._settled = anyio.Event()
 
     async def _snapshot(self, key: str, *, last: int = 0) -> Snapshot:
+        if (now := self._known(key)) is not None:
+            start = max(len(now.messages) - last, 0)
+            return replace(now, messages=now.messages[start:], numbers=now.numbers[start:])
         return await anyio.to_thread.run_sync(lambda: self._sessions.snapshot(key, last=last))
 
     async def _summarise(self, key: str, *, inside: bool = False) -> Draft | None:
