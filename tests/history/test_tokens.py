@@ -12,12 +12,14 @@ import pytest
 from msgspec import Struct
 
 from nacre.agent.ports import Context, Spec
+from nacre.history import tokens
 from nacre.history.tokens import (
     PER_CALL,
     PER_MEDIUM,
     PER_MESSAGE,
     PER_TOOL,
     Calibration,
+    ContextSizes,
     Ratio,
     context_sizes,
     cost,
@@ -223,3 +225,21 @@ def test_long_texts_are_not_kept_in_memory_after_they_were_counted() -> None:
         assert tracemalloc.get_traced_memory()[0] - before < 2_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_sizes_that_are_remembered_are_the_same() -> None:
+    tool = Spec(name="read", description="Read.", parameters={"type": "object"})
+    messages = [Message(role="user", content=text) for text in ("hello", "Привет", "", "a" * 99)]
+    known = ContextSizes(limit=3)
+    for end in (1, 4, 2, 4):
+        for system in ("", "Be brief."):
+            context = Context(system=system, messages=messages[:end], tools=[tool])
+            assert known(context) == context_sizes(context)
+
+
+def test_a_message_is_measured_once_while_it_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ContextSizes()
+    messages = [Message(role="user", content="hello"), Message(role="assistant", content="hi")]
+    before = known(Context(messages=messages))
+    monkeypatch.setattr(tokens, "sizes", None)
+    assert known(Context(messages=messages)) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -38,7 +39,10 @@ class KernelSessions(Protocol):
     def submit(
         self, key: str, operations: Sequence[Entry | SetMeta], *, id: str | None = None, lease: Lease | None = None
     ) -> Awaitable[int]:
-        """Store entries as one transaction, unless the lease is lost; gives the last number once they are durable."""
+        """Store entries as one transaction, unless the lease is lost; gives the last number once they are durable.
+
+        What it returns may be awaited again.
+        """
 
     def snapshot(self, key: str, *, last: int | None = None) -> Snapshot:
         """The session at this moment: its last messages, summary and meta."""
@@ -167,9 +171,18 @@ class LiveSession:
 
     async def commit(self, entries: Sequence[Entry | SetMeta], *, id: str | None = None) -> int:
         """Store entries as one transaction, and return when they are durable, whatever is cancelled meanwhile."""
-        with anyio.CancelScope(shield=True):
-            number = await self._sessions.submit(self.key, entries, id=id or None, lease=self.lease)
+        pending = self._sessions.submit(self.key, entries, id=id or None, lease=self.lease)
+        try:
+            number = await pending
             await self._pace()
+        except asyncio.CancelledError:
+            if anyio.current_effective_deadline() > -math.inf:
+                # Not a scope of ours: the task itself is cancelled, as when the loop is closed.
+                raise
+            # It is written all the same. Whatever was cancelled is again at the next wait. A scope is entered only
+            # here, since it costs more than all else around a commit.
+            with anyio.CancelScope(shield=True):
+                number = await pending
         before = self.now
         is_next = before.n > 0 and number == before.n + len(entries)
         if not is_next or any(isinstance(entry, SetMeta) for entry in entries):

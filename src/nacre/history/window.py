@@ -172,9 +172,9 @@ class Turns:
 
     def find(self, messages: _NewestFirst, start: int) -> Turn | None:
         """The turn whose last message stands at a place, if it is known and has the same messages still."""
-        last = messages.part(start, 1)
-        turn = self._known.get(id(last[0])) if last else None
-        if turn is None:
+        last = messages.at(start)
+        turn = self._known.get(id(last))
+        if turn is None or last is None:
             return None
         said = messages.part(start, len(turn.said))
         return turn if len(said) == len(turn.said) and all(map(is_, said, turn.said)) else None
@@ -194,16 +194,21 @@ class _NewestFirst:
         self._read: list[Message] = []
         self._rest = iter(messages)
 
+    def at(self, place: int) -> Message | None:
+        """The message at a place; None if there is none."""
+        found = self._read
+        if place >= len(found):
+            found.extend(islice(self._rest, place + 1 - len(found)))
+        return found[place] if place < len(found) else None
+
     def part(self, start: int, size: int) -> list[Message]:
         """So many messages from a place on; fewer if there are no more."""
-        end = start + size
-        if end > len(self._read):
-            self._read.extend(islice(self._rest, end - len(self._read)))
-        return self._read[start:end]
+        self.at(start + size - 1)
+        return self._read[start : start + size]
 
     def since(self, start: int) -> Iterator[Message]:
-        while message := self.part(start, 1):
-            yield message[0]
+        while (message := self.at(start)) is not None:
+            yield message
             start += 1
 
 
