@@ -399,18 +399,15 @@ class App:
         grounds, root = self.grounds, self.permission_root()
         if self.is_guest(key):
             grounds = replace(grounds, mode="ask" if grounds.mode == "yolo" else grounds.mode, skills={})
+        # Now: a file that cannot be read is a reason not to begin.
+        kept = PermissionStore().rules(root) if root is not None else ()
         found: list[Approvals] = []
 
         async def decide(tool: Tool, call: ToolCall) -> str:
             if not found:
                 # Only now: most turns call nothing.
-                approvals = Approvals(
-                    grounds,
-                    ask=ask,
-                    remembered=self.meta_of(key).get("approvals") or (),
-                    kept=PermissionStore().rules(root) if root is not None else (),
-                )
-                found.append(approvals)
+                remembered = self.meta_of(key).get("approvals") or ()
+                found.append(Approvals(grounds, ask=ask, remembered=remembered, kept=kept))
             approvals = found[0]
             before = approvals.remembered
             refusal = await approvals(tool, call)
