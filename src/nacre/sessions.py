@@ -1466,12 +1466,18 @@ class Sessions:
     # ---- writing
 
     def _run(self, key: str, transaction: Transaction, lease: AnyLease | None = None) -> int:
-        return self._store.run(self._place(key, transaction, lease), transaction)
+        # A key that was written to before is known to be no other name, and not reserved.
+        if lease is not None or type(key) is not str or key not in self._own:
+            key = self._place(key, transaction, lease)
+        return self._store.run(key, transaction)
 
     def _submit(
         self, key: str, transaction: Transaction, lease: AnyLease | None = None, pending: Pending | None = None
     ) -> Pending:
-        return self._store.submit(self._place(key, transaction, lease), transaction, pending)
+        # As above.
+        if lease is not None or type(key) is not str or key not in self._own:
+            key = self._place(key, transaction, lease)
+        return self._store.submit(key, transaction, pending)
 
     def _place(self, key: str, transaction: Transaction, lease: AnyLease | None) -> str:
         """The session that a transaction is for; raises if it must not begin one, or has the lease of another.
@@ -1540,7 +1546,8 @@ class Sessions:
 
         If they cannot be read, that is no reason to store nothing.
         """
-        if key in self._own:
+        # A reserved key is nobody's other name.
+        if key in self._own or is_internal(key):
             return key
         try:
             goal = self.resolve(key) if key in self._table().keys else key

@@ -275,6 +275,13 @@ def test_lock_taken_on_a_log_that_was_replaced_meanwhile_is_noticed(monkeypatch:
     assert simulation.two_writers() != ("a", "b", "c")
 
 
+def test_a_log_that_is_not_looked_at_before_it_is_written_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert simulation.two_writers() == ("a", "b", "c")
+    monkeypatch.setattr(LogWriter, "_is_as_known", lambda self: self.size >= 0)
+    with pytest.raises((AssertionError, nacre.NacreError)):
+        assert simulation.two_writers() == ("a", "b", "c")
+
+
 def test_evicting_an_unflushed_handle_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation.evicted_while_relaxed()
     monkeypatch.setattr(LogWriter, "flush", lambda self: None)

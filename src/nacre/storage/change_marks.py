@@ -23,7 +23,7 @@ from threading import RLock
 from typing import NamedTuple
 
 from nacre.storage.paths import write_all
-from nacre.storage.system import System, ignore_failure, unlock_and_close
+from nacre.storage.system import System, ignore_failure, is_from_system, unlock_and_close
 
 _FILE = "marks"
 _PATH = re.compile(rb"(sessions|archive)/[a-z0-9_~.*-]+\.jsonl")
@@ -86,8 +86,14 @@ class Marks:
     def leave(self, path: str) -> None:
         """Say that a log is about to change; the caller has the log's lock. Never raises for the disk."""
         seen = self._seen
-        if seen is not None and path in seen.paths and self._is_current(seen):
-            return
+        if seen is not None and path in seen.paths:
+            try:
+                found = self._system.fstat(seen.file.fd)
+                if found.st_size == seen.size and found.st_nlink > 0:
+                    return
+            except OSError as error:
+                if not is_from_system(error):
+                    raise
         with self._lock:
             with ignore_failure():
                 if self._append(path):
@@ -131,12 +137,6 @@ class Marks:
         """After a fork, in the child: a thread of the parent may hold the lock."""
         self._lock = RLock()
         self._seen = None
-
-    def _is_current(self, seen: _Seen) -> bool:
-        with ignore_failure():
-            found = self._system.fstat(seen.file.fd)
-            return found.st_size == seen.size and found.st_nlink > 0
-        return False
 
     def _append(self, path: str) -> bool:
         """Leave a mark that no reader has taken; False if that cannot be done."""

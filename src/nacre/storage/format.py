@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from binascii import hexlify
 from zlib import crc32
 
 import msgspec
@@ -59,21 +60,23 @@ def sealed(text: bytes) -> bytes:
     The state's last two numbers are written as fields of their own, and only where they are not 0: in sessions that
     went back, and in those whose turn was taken over.
     """
+    if not text.isascii() or b"\x7f" in text:
+        text = escaped(text)
     if text.endswith(b",0,0]}"):
-        body = escaped(text[:-6]) + b"]"
+        body = text[:-6] + b"]"
     else:
         state, branch, fence = text[:-2].rsplit(b",", 2)
-        body = escaped(state) + (b"]" if branch == b"0" else b'],"br":' + branch)
+        body = state + (b"]" if branch == b"0" else b'],"br":' + branch)
         body += b',"fence":' + fence if fence != b"0" else b""
     if body.find(START, 1) > 0:
         # A value that looks like a record must not be taken for one when the line around it rots.
         body = body[:1] + body[1:].replace(START, _DISGUISED)
-    return b'%b,"crc":"%08x"}\n' % (body, crc32(body))
+    return body + b',"crc":"' + hexlify(crc32(body).to_bytes(4)) + b'"}\n'
 
 
 def escaped(text: bytes) -> bytes:
     """Return JSON text with what could drive a terminal in the escaped spelling."""
-    return text if text.isascii() and b"\x7f" not in text else _UNSAFE.sub(_escape, text)
+    return _UNSAFE.sub(_escape, text)
 
 
 def unseal(line: bytes) -> Record | None:

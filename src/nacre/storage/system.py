@@ -88,10 +88,11 @@ class System:
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         return os.pread(fd, size, offset)
 
-    # These four, which every append makes, are the system's own: a frame between costs more than they seem to.
+    # These five, which every append makes, are the system's own: a frame between costs more than they seem to.
     write: Callable[[int, bytes | memoryview], int] = staticmethod(os.write)
     fdatasync: Callable[[int], None] = staticmethod(_flushed if _FULL_FSYNC is not None else os.fdatasync)
     stat: Callable[[str], os.stat_result] = staticmethod(os.lstat)
+    fstat: Callable[[int], os.stat_result] = staticmethod(os.fstat)
     now: Callable[[], float] = staticmethod(time.time)
 
     def fsync(self, fd: int) -> None:
@@ -102,9 +103,6 @@ class System:
 
     def ftruncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
-
-    def fstat(self, fd: int) -> os.stat_result:
-        return os.fstat(fd)
 
     def flock(self, fd: int, wait: bool) -> bool:  # noqa: FBT001 - two words of one sentence: flock(fd, wait=…)
         """Take the exclusive lock; False if it is taken and `wait` is False."""

@@ -253,15 +253,12 @@ class Growing(Records, Protocol):
         """What the first record says of the session."""
 
 
-class PendingCommit:
+class PendingCommit(msgspec.Struct, eq=False):
     """A transaction, and what came of it: a number or an error."""
 
-    __slots__ = ("error", "number", "transaction")
-
-    def __init__(self, transaction: Transaction) -> None:
-        self.transaction = transaction
-        self.number: int | None = None
-        self.error: Exception | None = None
+    transaction: Transaction
+    number: int | None = None
+    error: Exception | None = None
 
 
 def refusal(key: str, error: Exception) -> Exception:

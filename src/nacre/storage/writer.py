@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from nacre.codec import timestamp
 from nacre.errors import Conflict, DurabilityUnknown, SessionBusy, StoreError
 from nacre.messages import Version
-from nacre.records import Record, Rules, State, Transaction
+from nacre.records import AppendMessage, Record, RecordStamp, Rules, State, Transaction
 from nacre.storage import blobs, compaction, rewrite
 from nacre.storage.change_marks import Marks
 from nacre.storage.format import seal
@@ -64,6 +64,17 @@ class Known(NamedTuple):
     n: int
     state: State
     ids: Ids
+
+
+class Unflushed(NamedTuple):
+    """What was written and could not be flushed: records `first` to `n`, their lines and ids, and what follows them."""
+
+    header: Header
+    first: int
+    n: int
+    state: State
+    lines: Sequence[bytes]
+    ids: dict[str, Seen]
 
 
 class LogWriter:
@@ -121,6 +132,8 @@ class LogWriter:
         Conflict if the session was deleted meanwhile; LogDamaged or FormatTooNew if the log cannot be continued.
         """
         try:
+            if len(commits) == 1 and self._append_message(commits[0]):
+                return
             creates = commits[0].transaction.creates or any(commit.transaction.creates for commit in commits)
             # 1. Lock the log, so that no other process writes. Look whether it is as we left it, which one stat tells.
             #    If not, recover: read how it ends and repair it. An error up to the write is Refused.
@@ -142,7 +155,7 @@ class LogWriter:
             self._leave(error)
             raise
 
-    def append(self, commits: Sequence[PendingCommit]) -> None:  # noqa: PLR0912 - one path, read from top to bottom
+    def append(self, commits: Sequence[PendingCommit]) -> None:
         """Number, write and flush transactions; only under the lock, on a log that is settled. Raises like `commit`."""
         # 1. Bring back moved-out records to which a transaction rewinds. The error of one, whatever it is, is not that
         #    of the others, unless the log itself is in doubt.
@@ -176,11 +189,7 @@ class LogWriter:
             try:
                 write_all(self._system, self._fd, data)
             except OSError as error:
-                if not is_from_system(error):
-                    raise
-                self._roll_back()
-                self._is_written = False
-                raise refusal(self.key, error) from error
+                self._refuse_write(error)
 
             # 5. One flush. If it fails, the kernel may drop the data and report no further error: move everything to a
             #    new file, and tell the callers that nobody knows: DurabilityUnknown. Relaxed logs are flushed later.
@@ -190,14 +199,8 @@ class LogWriter:
                 try:
                     self._flush_file()
                 except OSError as error:
-                    if not is_from_system(error):
-                        raise
-                    self._poisoned = str(error)
-                    self._rescue_or_hide(batch)
-                    raise DurabilityUnknown(
-                        f"session {self.key!r}: the flush failed ({error}); records {batch.records[0].n} to {batch.n} "
-                        "may or may not survive a crash; retry with the same id"
-                    ) from error
+                    first = batch.records[0].n
+                    self._doubt(error, Unflushed(batch.header, first, batch.n, batch.state, batch.lines, batch.ids))
 
             # 6. Remember how the log ends. The size comes last: a writer that was interrupted before that, by whatever
             #    error, reads the log again.
@@ -211,6 +214,66 @@ class LogWriter:
             self.remove()
         for commit, number in zip(commits, numbers, strict=True):
             commit.number = number
+
+    def _append_message(self, commit: PendingCommit) -> bool:
+        """Store one message, on which there is no condition, in a log that is as it was left; False if it is not so.
+
+        Most writes are like that. These are the steps of `commit` and `append` that have something to do then: what a
+        write costs is how much code it touches, since the caches go cold while a flush is waited for. If it returns
+        False, nothing was written, and the log may be locked.
+        """
+        # 1. Is it such a transaction, and is there nothing to recover, to settle or to rescue, as far as we know?
+        transaction = commit.transaction
+        operations = transaction.operations
+        if (
+            len(operations) != 1
+            or type(operations[0]) is not AppendMessage
+            or transaction.id is not None
+            or transaction.expect is not None
+            or transaction.fence is not None
+            or transaction.needs is not None
+            or not (self._settled and self._named and self.n > 1)
+            or self._poisoned
+            or self._relaxed
+        ):
+            return False
+
+        # 2. Lock the log, and look whether it is as we left it.
+        system = self._system
+        self._is_written = False
+        system.flock(self._fd, wait=True)
+        if self._marks is not None:
+            self._marks.leave(self._mark)
+        if not self._is_as_known():
+            return False
+
+        # 3. Number the message and seal its line. What does not fit into a line is taken apart by a batch.
+        stamp = RecordStamp(self.n + 1, timestamp(system.now()))
+        record = self._rules.apply(operations[0], stamp, self.state, self)
+        if record is None:
+            return False
+        line = seal(record)
+        if len(line) > blobs.LARGEST:
+            return False
+
+        # 4. One write and one flush.
+        self._is_written = True
+        try:
+            write_all(system, self._fd, line)
+        except OSError as error:
+            self._refuse_write(error)
+        try:
+            self._flush_file()
+        except OSError as error:
+            self._doubt(error, Unflushed(self.header, record.n, record.n, record.st, [line], {}))
+
+        # 5. Remember how the log ends, the size last, and unlock it.
+        self._ids.add({}, after=self.n, upto=record.n)
+        self.n, self.state = record.n, record.st
+        self.size += len(line)
+        commit.number = record.n
+        self._unlock()
+        return True
 
     def settle(self) -> None:
         """Make durable what we are about to build on; its writer may have been killed before its flush."""
@@ -505,6 +568,25 @@ class LogWriter:
             self._rescue()
         self._unsynced = 0
 
+    def _refuse_write(self, error: OSError) -> NoReturn:
+        """Cut off what got through of a write that failed: Refused."""
+        if not is_from_system(error):
+            raise error
+        self._roll_back()
+        self._is_written = False
+        raise refusal(self.key, error) from error
+
+    def _doubt(self, error: OSError, written: Unflushed) -> NoReturn:
+        """Move everything to a new file after a flush that failed; what was written is DurabilityUnknown."""
+        if not is_from_system(error):
+            raise error
+        self._poisoned = str(error)
+        self._rescue_or_hide(written)
+        raise DurabilityUnknown(
+            f"session {self.key!r}: the flush failed ({error}); records {written.first} to {written.n} "
+            "may or may not survive a crash; retry with the same id"
+        ) from error
+
     def _roll_back(self) -> None:
         """Cut a failed write off the file; if even that fails, leave the file for a new one."""
         try:
@@ -521,27 +603,27 @@ class LogWriter:
                     f"session {self.key!r}: a failed write could not be removed: {error}"
                 ) from failure
 
-    def _rescue(self, batch: Batch | None = None) -> None:
-        """Write everything to a new file: the lines of the old one, checked, and a batch from memory.
+    def _rescue(self, written: Unflushed | None = None) -> None:
+        """Write everything to a new file: the lines of the old one, checked, and what was not flushed from memory.
 
         After a failed flush nothing on the old file can be trusted to reach the disk.
         """
         survey = Survey(self._lines())
-        if batch is not None:
+        if written is not None:
             before, ids = self.n, self._ids
-            closing = Closing(batch.n, batch.state, self.now())
-            self.rebuild(survey, batch.lines, closing=closing, header=batch.header)
-            ids.add(batch.ids, after=before, upto=batch.n)
+            closing = Closing(written.n, written.state, self.now())
+            self.rebuild(survey, written.lines, closing=closing, header=written.header)
+            ids.add(written.ids, after=before, upto=written.n)
         elif self.n:
             self.rebuild(survey)
         else:
             self.install(Successor(Header(), 0, State(), ()))
         self._poisoned = ""
 
-    def _rescue_or_hide(self, batch: Batch) -> None:
-        """Rescue a batch that was not flushed, or else cut it off, so that other processes do not build on it."""
+    def _rescue_or_hide(self, written: Unflushed) -> None:
+        """Rescue what was not flushed, or else cut it off, so that other processes do not build on it."""
         try:
-            self._rescue(batch)
+            self._rescue(written)
         except (OSError, StoreError):
             logger.exception("a log could not be moved after a failed flush")
             try:
