@@ -4,24 +4,58 @@ from __future__ import annotations
 
 import pytest
 
-from nacre.records import MemoryView, Record, State
-from nacre.storage.transaction import WINDOW, Ids
+from nacre.codec import encode_text
+from nacre.history.session_state import RULES
+from nacre.records import MemoryView, Record, State, Transaction
+from nacre.storage.log import Log
+from nacre.storage.paths import SessionPaths
+from nacre.storage.transaction import WINDOW, Ids, PendingCommit, content_of, fingerprint
 from nacre.testing import Disk
 from tests.damage.lines import TIME
-from tests.simulated import opened
+from tests.simulated import ROOT, opened
 
 
 def view(n: int) -> MemoryView:
     return MemoryView([Record(v=1, n=n, t="x.test", ts=TIME, st=State())])
 
 
-def test_ids_that_no_longer_count_are_forgotten_when_they_are_many() -> None:
+def test_ids_that_no_longer_count_are_forgotten_some_at_a_time() -> None:
     ids = Ids()
-    ids.add({f"id{n}": (n, "") for n in range(1, 8193)}, after=0, upto=8192)
-    assert len(ids.window(view(8192))) == 8192
-    ids.add({"id8193": (8193, "")}, after=8192, upto=8193)
-    left = ids.window(view(8193))
-    assert (len(left), min(n for n, _ in left.values()), "id8193" in left) == (4096, 4098, True)
+    ids.add({f"id{n}": (n, "") for n in range(1, 4609)}, after=0, upto=4608)
+    assert len(ids.window(view(4608))) == 4608
+    ids.add({"id4609": (4609, "")}, after=4608, upto=4609)
+    left = ids.window(view(4609))
+    assert (len(left), min(n for n, _ in left.values()), "id4609" in left) == (4096, 514, True)
+
+
+def test_a_busy_log_has_few_ids_in_memory_and_knows_every_retry_in_the_window() -> None:
+    disk = Disk()
+    log = Log(disk.process(), SessionPaths.of(ROOT, "k"), rules=RULES)
+    opened(disk)
+    held = []
+    for n in range(2, 5202):
+        log.writer.commit([note(n)])
+        held.append(log.writer.ids_held)
+    assert max(held) == 4608
+    oldest, too_old = note(5202 - WINDOW), note(5201 - WINDOW)
+    log.writer.commit([oldest, too_old])
+    assert (oldest.number, too_old.number) == (1106, 5202)
+
+
+def note(n: int) -> PendingCommit:
+    """What becomes record `n`, if it is the first under its id."""
+    operation = encode_text("user", f"{n}")
+    return PendingCommit(Transaction((operation,), id=f"id{n}", print=fingerprint([content_of(operation)])))
+
+
+def test_ids_of_the_generation_before_count_until_this_one_has_as_many_records_as_count() -> None:
+    ids = Ids()
+    earlier = {"before": (9000, ""), "again": (9001, "")}
+    assert set(ids.window(view(4094), lambda: earlier)) == {"before", "again"}
+    ids.add({"again": (4095, "")}, after=4094, upto=4095)
+    assert set(ids.window(view(4095))) == {"before", "again"}
+    ids.add({"new": (4096, "")}, after=4095, upto=4096)
+    assert ids.window(view(4096)) == {"again": (4095, ""), "new": (4096, "")}
 
 
 def test_ids_behind_records_that_were_not_seen_are_read_from_the_log() -> None:

@@ -27,6 +27,7 @@ from nacre.storage.group_commit import Committer, Owner
 from nacre.storage.log import Log
 from nacre.storage.paths import SessionPaths
 from nacre.storage.system import System
+from nacre.storage.transaction import content_of, fingerprint
 from nacre.storage.writer_pool import Pool, SessionQueue, Writers
 from nacre.testing import Disk, Fault
 from tests.simulated import ROOT, opened, said, say, settled
@@ -42,11 +43,14 @@ def make_pool() -> Pool:
     return Pool(lock, Owner(lock))
 
 
-def writers(disk: Disk, *, max_open: int) -> Writers:
+def writers(disk: Disk, *, max_open: int, max_ids: int = 1000) -> Writers:
     opened(disk)
     process = disk.process()
     return Writers(
-        lambda key: Log(process, SessionPaths.of(ROOT, key), rules=RULES), max_open=max_open, before=lambda: None
+        lambda key: Log(process, SessionPaths.of(ROOT, key), rules=RULES),
+        max_open=max_open,
+        before=lambda: None,
+        max_ids=max_ids,
     )
 
 
@@ -80,6 +84,45 @@ def test_as_many_logs_stay_open_as_the_process_can_afford(
         store.run(str(number), HELLO)
     assert store.load.open == logs
     store.close()
+
+
+@pytest.mark.parametrize("max_open", [2, 8])
+def test_logs_that_were_not_used_for_longest_forget_their_ids_when_there_are_many(max_open: int) -> None:
+    pool = writers(Disk(), max_open=max_open, max_ids=20)
+    keys = [f"k{number}" for number in range(6)]
+    for step in range(60):
+        session = pool.of(keys[step // 10])
+        session.queue.run(with_id(step))
+        assert sum(pool.of(key).writer.ids_held for key in keys) <= 20 + 1
+    assert [pool.of(key).writer.ids_held > 0 for key in keys] == [False, False, False, False, True, True]
+    numbers = [pool.of(keys[step // 10]).queue.run(with_id(step)) for step in range(60)]
+    assert numbers == [2 + step % 10 for step in range(60)]
+
+
+def with_id(step: int) -> Transaction:
+    operation = encode_text("user", "hello")
+    return Transaction((operation,), id=f"id{step}", print=fingerprint([content_of(operation)]))
+
+
+def test_ids_of_a_log_that_is_being_worked_on_are_not_forgotten() -> None:
+    pool = writers(Disk(), max_open=8, max_ids=4)
+    busy, other = pool.of("busy"), pool.of("other")
+    for step in range(4):
+        busy.queue.run(with_id(step))
+
+    def use_another() -> None:
+        for step in range(4):
+            other.queue.run(with_id(step))
+
+    busy.queue.alone(lambda: run_in_thread(use_another))
+    assert busy.writer.ids_held > 0
+    assert busy.queue.run(with_id(0)) == 2
+
+
+def run_in_thread(work: Callable[[], None]) -> None:
+    thread = Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 def test_a_log_that_is_being_worked_on_is_not_closed() -> None:

@@ -34,6 +34,8 @@ from nacre.storage.recovery import Header
 from nacre.storage.system import is_from_system
 
 WINDOW = 4096
+_SURPLUS = WINDOW // 8
+"""How many ids that no longer count may wait until they are all forgotten at once."""
 _LIGHT = 1024
 _MAINTENANCE = ("mark", "ids")
 
@@ -47,16 +49,20 @@ class Ids:
     They are read on first use and then kept up to date.
 
     Those of the generation before it count too, so that a retry is not stored twice if the session was archived
-    in between.
+    in between, until this one has as many records as count.
     """
 
     def __init__(self) -> None:
         self._seen: dict[str, Seen] = {}
         self._upto = 0
+        self._earlier: Mapping[str, Seen] = {}
         self._has_earlier = False
         self._keeps = (0, False)
         # The earlier generations that keep their ids; None if they were not looked for yet.
         self.keepers: Sequence[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self._seen)
 
     @property
     def is_light(self) -> bool:
@@ -66,7 +72,8 @@ class Ids:
     def window(self, view: Records, earlier: Callable[[], Mapping[str, Seen]] = dict) -> dict[str, Seen]:
         """The ids that still count; `earlier` gives those of the generation before."""
         if not self._has_earlier and view.n < WINDOW:
-            self._seen = {**earlier(), **self._seen}
+            self._earlier = earlier()
+            self._seen = {**self._earlier, **self._seen}
         self._has_earlier = True
         if self._upto < view.n:
             # Take in the ids of transactions whose last record is in the window, however long they are.
@@ -86,8 +93,12 @@ class Ids:
                     found[record.id] = (last, print_of(group, view))
             self._seen.update(found)
             self._upto = view.n
-        if len(self._seen) > 2 * WINDOW:
-            self._seen = {id: seen for id, seen in self._seen.items() if seen[0] > view.n - WINDOW}
+        if view.n >= WINDOW and (self._earlier or len(self._seen) > WINDOW + _SURPLUS):
+            floor, earlier_ids = view.n - WINDOW, self._earlier
+            self._seen = {
+                id: seen for id, seen in self._seen.items() if seen[0] > floor and seen is not earlier_ids.get(id)
+            }
+            self._earlier = {}
         return self._seen
 
     def are_kept(self, view: Records, state: State, rules: Rules) -> bool:

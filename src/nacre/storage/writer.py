@@ -90,6 +90,8 @@ class LogWriter:
     n: int
     state: State
     _ids: Ids
+    # How many ids it has in memory, as of the last transaction with one.
+    ids_held: int
     _indexes: dict[str, KeptIds]
     # Whether its content and its name are flushed; why a flush failed; how many bytes relaxed batches left unflushed.
     _settled: bool
@@ -763,11 +765,16 @@ class LogWriter:
 
     def window(self) -> dict[str, Seen]:
         """The idempotency keys that still count."""
-        return self._ids.window(self.view(), self._earlier_ids)
+        seen = self._ids.window(self.view(), self._earlier_ids)
+        self.ids_held = len(seen)
+        return seen
 
     def forget_ids(self) -> None:
         """Read the idempotency keys again when they are needed: records that they tell of were changed."""
         self._ids = Ids()
+        self.ids_held = 0
+        if self._known is not None:
+            self._known = self._known._replace(ids=Ids())
 
     def _earlier_ids(self) -> dict[str, Seen]:
         """The ids of the newest archived generation; none if it was deleted or cannot be read."""
@@ -858,6 +865,7 @@ class LogWriter:
                 ids = self._ids if self._ids.is_light else Ids()
                 self._known = Known(self.inode, self.size, found.st_mtime_ns, self.header, self.n, self.state, ids)
         self.release()
+        self.ids_held = len(self._known.ids) if self._known is not None else 0
 
     def remove(self) -> None:
         """Remove the log and what an unfinished creation or rewrite left of it, durably."""
@@ -908,6 +916,7 @@ class LogWriter:
         self._unsynced = 0
         self.tried = 0
         self._ids = Ids()
+        self.ids_held = 0
         self._indexes = {}
 
 

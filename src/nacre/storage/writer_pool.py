@@ -29,12 +29,14 @@ _MAX_THREADS = 16
 _MAX_IDLE = 1024
 # More keep each other from running.
 _MAX_AT_ONCE = 64
+# Those of 64 busy logs, about 80 MB.
+_MAX_IDS = 64 * 4096
 
 
 class SessionQueue:
     """The log of one session, its writer, and the queue of transactions before it."""
 
-    __slots__ = ("__weakref__", "is_noted", "log", "queue", "used", "writer")
+    __slots__ = ("__weakref__", "ids_counted", "is_noted", "log", "queue", "used", "writer")
 
     def __init__(self, log: Log, writers: Writers) -> None:
         self.log = log
@@ -42,6 +44,7 @@ class SessionQueue:
         self.queue = Committer(partial(writers.commit, self), writers.pool.run, log.writer.free)
         self.used = 0
         self.is_noted = False
+        self.ids_counted = 0
 
 
 class Pool:
@@ -105,13 +108,16 @@ class Pool:
 class Writers:
     """All sessions of a store that are written to.
 
-    At most `max_open` logs stay open between writes, and as many, but not more than 64, are written at once; `before`
-    is called before the first write, and again until it does not raise.
+    At most `max_open` logs stay open between writes, and as many, but not more than 64, are written at once. About
+    `max_ids` ids are kept in memory. `before` is called before the first write, and again until it does not raise.
     """
 
-    def __init__(self, make: Callable[[str], Log], *, max_open: int, before: Callable[[], None]) -> None:
+    def __init__(
+        self, make: Callable[[str], Log], *, max_open: int, before: Callable[[], None], max_ids: int = _MAX_IDS
+    ) -> None:
         self._make = make
         self._max_open = max_open
+        self._max_ids = max_ids
         self._before = before
         self._clock = 0
         self._closed = False
@@ -127,6 +133,7 @@ class Writers:
         # Those too that are no longer kept, for as long as anyone uses them: there is one to a session.
         self._all: WeakValueDictionary[str, SessionQueue] = WeakValueDictionary()
         self._open: dict[SessionQueue, None] = {}
+        self._ids = 0
         # A queue of permits: the semaphore of the standard library costs ten times as much.
         self._permits: SimpleQueue[None] = SimpleQueue()
         for _ in range(min(self._max_open, _MAX_AT_ONCE)):
@@ -238,6 +245,33 @@ class Writers:
             self._clock = session.used = self._clock + 1
             if not session.is_noted:
                 self._note(session)
+            if session.writer.ids_held != session.ids_counted:
+                self._count_ids(session)
+
+    def _count_ids(self, session: SessionQueue) -> None:
+        """Count the ids in memory; if they are too many, the logs that were not used for longest forget theirs."""
+        surplus: list[SessionQueue] = []
+        with self._owner, self._lock:
+            self._ids += session.writer.ids_held - session.ids_counted
+            session.ids_counted = session.writer.ids_held
+            if self._ids > self._max_ids:
+                # Count again: some logs were closed, and some sessions are no longer kept. If there are too many, half
+                # go, so that it is long until it happens again.
+                self._ids = 0
+                for other in sorted(self._known(), key=attrgetter("used"), reverse=True):
+                    other.ids_counted = other.writer.ids_held
+                    self._ids += other.ids_counted
+                    if self._ids > self._max_ids // 2 and other.ids_counted and other is not session:
+                        surplus.append(other)
+                surplus = surplus if self._ids > self._max_ids else []
+        for other in surplus:
+            other.queue.try_alone(partial(self._forget_ids, other))
+
+    def _forget_ids(self, session: SessionQueue) -> None:
+        session.writer.forget_ids()
+        with self._owner, self._lock:
+            self._ids -= session.ids_counted
+            session.ids_counted = 0
 
     def _note(self, session: SessionQueue) -> None:
         """Remember whether a log is open, and close the one that was not used for longest if they are too many.
