@@ -74,13 +74,25 @@ def test_the_log_that_was_not_used_for_longest_is_closed() -> None:
     assert are_open(found, "a", "b", "c") == [True, False, True]
 
 
-@pytest.mark.parametrize(("files", "logs"), [(256, 64), (1_600, 100), (20_000, 256), (resource.RLIM_INFINITY, 256)])
+@pytest.mark.parametrize(
+    ("files", "logs"),
+    [
+        (3, 1),
+        (80, 20),
+        (256, 64),
+        (1_024, 64),
+        (1_600, 100),
+        (4_096, 256),
+        (20_000, 512),
+        (resource.RLIM_INFINITY, 512),
+    ],
+)
 def test_as_many_logs_stay_open_as_the_process_can_afford(
     files: int, logs: int, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
     store = FileStore(str(root), rules=RULES, durability="relaxed")
-    for number in range(260):
+    for number in range(514):
         store.run(str(number), HELLO)
     assert store.load.open == logs
     store.close()

@@ -78,13 +78,14 @@ T = TypeVar("T")
 Durability = Literal["commit", "relaxed"]
 """When a write returns: once it is flushed, or before that."""
 
-_MIN_OPEN, _MAX_OPEN = 64, 256
+_MIN_OPEN, _MAX_OPEN = 64, 512
 
 
 class FileStore:
     """Sessions as files below one directory.
 
-    At most `max_open` logs stay open between writes: 64, or up to 256 where the process may have many files open.
+    At most `max_open` logs stay open between writes: 64, up to 512 where the process may have many files open, or fewer
+    where it may have few.
     Writers leave `marks` for the index unless that is False: then the index finds their changes when it compares logs.
     """
 
@@ -875,9 +876,14 @@ _PLAIN_NAME = {
 
 
 def _logs_to_keep_open() -> int:
-    """A sixteenth of the files that the process may have open, but 64 to 256; to open a log again costs much."""
+    """A sixteenth of the files that the process may have open, but 64 to 512; of very few files a quarter.
+
+    To open a log again costs much. A process may have several stores, and files for other things.
+    """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MAX_OPEN if files == resource.RLIM_INFINITY else max(_MIN_OPEN, min(files // 16, _MAX_OPEN))
+    if files == resource.RLIM_INFINITY:
+        return _MAX_OPEN
+    return max(1, min(files // 4, _MIN_OPEN), min(files // 16, _MAX_OPEN))
 
 
 _stores: weakref.WeakSet[FileStore] = weakref.WeakSet()
