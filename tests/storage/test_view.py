@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 import nacre
+from nacre.history.session_state import RULES
+from nacre.storage.file_store import FileStore
+from nacre.storage.system import System
 from nacre.testing import Disk
 from tests.damage.lines import header, message, resealed
+from tests.paths import log_of
 from tests.simulated import LOG, ROOT, first, interrupt, names, opened, said, say, store
 
 
@@ -163,3 +168,24 @@ def test_going_back_to_the_first_record_meets_each_once_though_a_log_below_a_for
     disk.write_durable(base, b"".join([header, *reversed(rest)]))
     back = store(disk.process()).read("second", lambda view: [record.n for record in view.back(view.n)])
     assert back == [7, 6, 5, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("last", [50, None])
+def test_a_long_group_at_the_end_is_read_once(root: Path, last: int | None) -> None:
+    class Counting(System):
+        count = 0
+
+        def pread(self, fd: int, size: int, offset: int) -> bytes:
+            found = super().pread(fd, size, offset)
+            self.count += len(found)
+            return found
+
+    system = Counting()
+    sessions = nacre.Sessions(FileStore(str(root), rules=RULES, system=system))
+    say(sessions, "a")
+    sessions.add_messages("k", [{"role": "user", "content": "x" * 100}] * 1000)
+    size = log_of(root, "k").stat().st_size
+    system.count = 0
+    assert len(sessions.get_history("k", last=last)) == (last or 1001)
+    # And the header once more.
+    assert size <= system.count <= size + 8 * 1024

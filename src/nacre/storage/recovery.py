@@ -138,11 +138,17 @@ def examine(lines: Lines, *, key: str) -> Tail:
 
 
 def examine_end(lines: Lines, *, key: str) -> Tail:
-    """Like `examine`, but content with a last record that stands alone: all before it was acknowledged."""
+    """Like `examine`, but content with a last record that stands alone: all before it was acknowledged.
+
+    What else is in doubt was read to the last byte, and is at hand for whoever reads the lines next.
+    """
     last = lines.last()
     record = last.record if last is not None else None
     if last is None or record is None or record.b is not None or record.r or record.tx is not None:
-        return examine(lines, key=key)
+        tail = examine(lines, key=key)
+        if tail.torn and tail.kept:
+            lines.keep(tail.start, b"".join(piece.raw + b"\n" for piece in tail.kept))
+        return tail
     opening, headed = _find_header(lines, [last])
     return Tail(_read_header(opening, key=key), headed, last.start, None, record.n, [last], [], torn=True)
 
