@@ -53,6 +53,21 @@ def test_a_mark_is_left_once_until_it_is_taken(folder: str) -> None:
     assert reader.take(taken.position)[::2] == ({A}, True)
 
 
+def test_what_a_signal_handler_raises_is_not_taken_for_a_failure_of_the_disk(folder: str) -> None:
+    system = Counting()
+    marks = Marks(system, folder)
+    marks.leave(A)
+
+    def strike(fd: int) -> os.stat_result:
+        raise TimeoutError("the turn took too long")
+
+    system.fstat = strike
+    with pytest.raises(TimeoutError):
+        marks.leave(A)
+    del system.fstat
+    assert text(folder) == f"{A}\n"
+
+
 def test_a_mark_of_another_process_is_not_left_again(folder: str) -> None:
     one, other = Marks(System(), folder), Marks(System(), folder)
     one.leave(B)

@@ -107,13 +107,13 @@ def test_a_record_is_found_by_its_number_before_a_great_rotten_stretch(read: Rea
     ("start", "end", "found"),
     [(0, 3, b"abc"), (0, 4, b"abcD"), (2, 6, b"cDEF"), (3, 6, b"DEF"), (4, 5, b"E"), (1, 9, b"bcdef"), (5, 5, b"")],
 )
-def test_what_is_at_hand_is_not_read_again(read: Read, start: int, end: int, found: bytes) -> None:
+def test_what_is_in_memory_is_not_read_again(read: Read, start: int, end: int, found: bytes) -> None:
     lines = read(b"abcdef")
     lines.keep(3, b"DEF")
     assert lines.read(start, end) == found
 
 
-def test_what_is_at_hand_is_not_put_behind_a_file_that_has_become_shorter(read: Read) -> None:
+def test_what_is_in_memory_is_not_put_after_a_file_that_has_become_shorter(read: Read) -> None:
     lines = read(b"ab", gone=4)
     lines.keep(3, b"DEF")
     assert lines.read(0, 6) == b"ab"

@@ -50,13 +50,13 @@ class Lines:
         return lines
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to `end`, fewer where the file ends; what is at hand is not read again."""
-        at_hand = b""
+        """Return the bytes from `start` to `end`, fewer where the file ends; what is in memory is not read again."""
+        in_memory = b""
         if start < end and self._block_start < end <= self._block_start + len(self._block):
-            at_hand = self._block[max(0, start - self._block_start) : end - self._block_start]
-            end -= len(at_hand)
+            in_memory = self._block[max(0, start - self._block_start) : end - self._block_start]
+            end -= len(in_memory)
         if start >= end:
-            return at_hand
+            return in_memory
         parts: list[bytes] = []
         while start < end:
             part = self._system.pread(self._fd, min(_MAX_STEP, end - start), start)
@@ -64,12 +64,12 @@ class Lines:
                 break
             parts.append(part)
             start += len(part)
-        if start == end:
-            parts.append(at_hand)
+        if in_memory and start == end:
+            parts.append(in_memory)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def keep(self, start: int, data: bytes) -> None:
-        """Have some bytes at hand that were read already: those from `start` on, up to the end."""
+        """Keep some bytes that were read in memory: those from `start` on, up to the end."""
         self._block, self._block_start = data, start
 
     def last(self) -> Piece | None:

@@ -140,7 +140,7 @@ def examine(lines: Lines, *, key: str) -> Tail:
 def examine_end(lines: Lines, *, key: str) -> Tail:
     """Like `examine`, but content with a last record that stands alone: all before it was acknowledged.
 
-    What else is in doubt was read to the last byte, and is at hand for whoever reads the lines next.
+    What else is in doubt was read to the last byte, and stays in memory for the reader of the lines.
     """
     last = lines.last()
     record = last.record if last is not None else None

@@ -29,7 +29,7 @@ _MAX_THREADS = 16
 _MAX_IDLE = 1024
 # More keep each other from running.
 _MAX_AT_ONCE = 64
-# Those of 64 busy logs, about 80 MB.
+# Those of 64 busy logs, about 75 MB.
 _MAX_IDS = 64 * 4096
 
 
