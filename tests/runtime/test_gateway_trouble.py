@@ -389,6 +389,7 @@ def test_only_the_last_words_of_which_nothing_is_kept_are_known(root: Path) -> N
     with nacre.open(root) as sessions:
         inbox = Inbox(sessions, max_records=4)
         assert all(inbox.is_new(words(str(number))) for number in range(20))
+        assert [inbox.knows(["none", id_of(words(text))]) for text in ("19", "12", "11")] == [True, True, False]
         assert [inbox.is_new(words(text)) for text in ("19", "0")] == [False, True]
 
 

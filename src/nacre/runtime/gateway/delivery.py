@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Literal, TypeVar
 
 import anyio
@@ -86,10 +86,8 @@ class Delivery:
             async with self._in_turn(arrived.channel, arrived.chat):
                 outcome: Outcome = "later"
                 while outcome == "later":
-                    async with AsyncExitStack() as alone:
-                        if not is_exact:
-                            # Where a repeat is seen one answer is sent at a time, so that a crash repeats only one.
-                            await alone.enter_async_context(self._in_turn(arrived.channel, ""))
+                    # Where a repeat is seen one answer is sent at a time, so that a crash repeats only one.
+                    async with nullcontext() if is_exact else self._in_turn(arrived.channel, ""):
                         text = text or await self._mark_repeat(arrived, answer)
                         outcome = await self._try(arrived, text, attempts)
                         while outcome == "again" and attempts.doubts < _MAX_DOUBTS:
@@ -154,7 +152,8 @@ class Delivery:
     async def _in_turn(self, channel: str, chat: str) -> AsyncIterator[None]:
         """One answer at a time in a chat, for their order."""
         where = (channel, chat)
-        lock = self._sending.setdefault(where, anyio.Lock())
+        # Fast: else even a lock that is free costs a round of the event loop.
+        lock = self._sending.setdefault(where, anyio.Lock(fast_acquire=True))
         try:
             async with lock:
                 yield
@@ -211,14 +210,14 @@ class TypingIndicators:
     """Show that an answer is being written: one indicator per chat, however many turns run for it."""
 
     def __init__(self, channels: Mapping[str, Channel]) -> None:
-        self._channels = channels
+        self._typists = {name: channel for name, channel in channels.items() if isinstance(channel, Typist)}
         self._shown: dict[tuple[str, ...], tuple[int, anyio.CancelScope]] = {}
 
     @contextmanager
     def show(self, tasks: TaskGroup | None, arrived: InboundMessage) -> Iterator[None]:
         """Show it during the block, where the channel can; nothing waits for it, and its failures are ignored."""
-        channel = self._channels.get(arrived.channel)
-        if tasks is None or not isinstance(channel, Typist):
+        channel = self._typists.get(arrived.channel)
+        if tasks is None or channel is None:
             yield
             return
         where = (arrived.channel, arrived.account, arrived.chat, arrived.thread)

@@ -105,7 +105,7 @@ class Gateway:
         async with anyio.create_task_group() as receiving:
             async with anyio.create_task_group() as self._tasks:
                 for arrived in self._inbox.read():
-                    self._begin(arrived)
+                    self._begin(self._key(arrived), arrived)
                 for channel in self._channels.values():
                     receiving.start_soon(self._run, channel, name=f"channel {channel.name}")
                 receiving.start_soon(self._forget)
@@ -164,12 +164,13 @@ class Gateway:
             return
 
         # Too many, too fast, or two programs that answer each other: refused, and said so.
+        key = self._key(arrived)
         refusal: tuple[Refusal, str] | None = None
         if not is_clock and not self._rates.allow(arrived, access.per_minute):
             refusal = "rate", TOO_FAST
         elif not is_clock and not self._loops.allow(arrived):
             refusal = "loop", NO_PAUSE
-        elif self._queue.length(self._key(arrived)) >= _MAX_WAITING:
+        elif self._queue.length(key) >= _MAX_WAITING:
             refusal = "full", TOO_MUCH
         if refusal is not None:
             why, text = refusal
@@ -188,17 +189,21 @@ class Gateway:
             is_new = self._inbox.is_new(arrived)
         if is_new:
             self.traffic.accepted[channel] += 1
-            self._begin(arrived)
+            self._begin(key, arrived)
 
-    def _begin(self, arrived: InboundMessage) -> None:
+    def _begin(self, key: str, arrived: InboundMessage) -> None:
         """Have a message answered: at once if it can join a turn that runs, else when it is its turn."""
-        key, kernel = self._key(arrived), self._room(arrived.channel).kernel
+        kernel = self._room(arrived.channel).kernel
         joins = kernel.is_at_work(key) and not self._queue.length(key) and not self._command(arrived)
         if joins or _first_word(arrived) in _AT_ONCE:
             self._start(self._serve, key, arrived)
             return
         self._queue.add(key, arrived)
-        if self._idle:
+        self._start_turn()
+
+    def _start_turn(self) -> None:
+        """Answer what has waited longest, if anything can be taken and one more turn may run."""
+        if self._idle and self._queue.has_next:
             self._idle -= 1
             self._start(self._work)
 
@@ -207,17 +212,21 @@ class Gateway:
             self._tasks.start_soon(work, *args)
 
     async def _work(self) -> None:
-        """Answer what waits; as many do that as there may be turns at once. Delivery sends the answers."""
+        """Answer the message that has waited longest, let the next turn begin, and send the answer."""
         try:
-            while not self._over.is_set() and (found := self._queue.take()) is not None:
-                key, arrived = found
-                try:
-                    answer = await self._answer(key, arrived)
-                finally:
-                    self._queue.release(key)
-                self._start(self._delivery.tell, arrived, answer)
+            found = None if self._over.is_set() else self._queue.take()
+            if found is None:
+                return
+            key, arrived = found
+            try:
+                answer = await self._answer(key, arrived)
+            finally:
+                self._queue.release(key)
         finally:
             self._idle += 1
+        # However long it takes to send this one, others are answered meanwhile.
+        self._start_turn()
+        await self._delivery.tell(arrived, answer)
 
     async def _serve(self, key: str, arrived: InboundMessage) -> None:
         """Answer a message that does not wait in the queue."""

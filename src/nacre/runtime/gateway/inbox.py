@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Collection, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import anyio
@@ -39,6 +39,7 @@ class Inbox:
         self._open: dict[str, InboundMessage] = {}
         self._known: dict[str, None] = {}
         self._unkept: dict[str, None] = {}
+        self._names: dict[str, str] = {}  # of all that is known, by id
         self._begun: set[str] = set()
         self._results: dict[str, str] = {}
         self._without_reply: set[str] = set()
@@ -83,13 +84,16 @@ class Inbox:
 
     def knows(self, ids: Collection[str]) -> bool:
         """Tell whether one of these ids is that of a message that came before, open or closed with a reply."""
-        names = (name for name in chain(self._known, self._unkept) if name not in self._without_reply)
-        return bool(ids) and any(_hash(name) in ids for name in names)
+        names = (self._names.get(id, "") for id in ids)
+        return any(self._is_known(name) and name not in self._without_reply for name in names)
+
+    def _is_known(self, name: str) -> bool:
+        return name in self._known or name in self._unkept
 
     def is_new(self, arrived: InboundMessage) -> bool:
         """Tell whether a message is new, and remember its name; the message itself is not stored."""
         name = name_of(arrived)
-        is_new = name not in self._known and name not in self._unkept
+        is_new = not self._is_known(name)
         self._remember(self._unkept, name)
         return is_new
 
@@ -104,7 +108,7 @@ class Inbox:
         try:
             await self._append("x.arrived", msgspec.to_builtins(arrived))
         except BaseException:
-            self._known.pop(name, None)
+            self._drop(self._known, name)
             self._open.pop(name, None)
             raise
         if self._count >= self._max_records:
@@ -172,9 +176,15 @@ class Inbox:
         """
         names.pop(name, None)
         names[name] = None
+        self._names[_hash(name)] = name
         for one in [*islice(names, max(0, len(names) - 2 * self._max_records))]:
-            del names[one]
-            self._without_reply.discard(one)
+            self._drop(names, one)
+
+    def _drop(self, names: dict[str, None], name: str) -> None:
+        names.pop(name, None)
+        self._without_reply.discard(name)
+        if not self._is_known(name):
+            self._names.pop(_hash(name), None)
 
     async def _rotate(self) -> bool:
         """Write everything that is open to the younger log again, and start the older one again as the younger.

@@ -21,6 +21,11 @@ class Queue:
         self._next: deque[str] = deque()
         self._taken: set[str] = set()
 
+    @property
+    def has_next(self) -> bool:
+        """Tell whether a message can be taken."""
+        return bool(self._next)
+
     def length(self, key: str) -> int:
         """The number of messages that wait in a session."""
         return len(self._waiting.get(key, ()))
