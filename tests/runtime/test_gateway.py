@@ -353,6 +353,28 @@ def test_more_words_than_turns_wait_and_keep_their_order(root: Path) -> None:
         assert [text for name, text in line.sent if name == who] == [f"re: {who} {number}" for number in range(5)]
 
 
+class Stuck(Line):
+    """A line that takes one chat's answers never."""
+
+    is_exact = True
+
+    async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
+        if to.chat == "stuck":
+            await anyio.sleep_forever()
+        await super().send(to, text, id=id)
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_cannot_be_sent_yet_keeps_no_turn_from_others(root: Path) -> None:
+    arriving = [
+        InboundMessage(channel="line", chat=chat, sender=chat, id="1", text="hi") for chat in ("stuck", "a", "b", "c")
+    ]
+    line = Stuck(arriving, enough=3)
+    with nacre.open(root) as sessions:
+        await serve(sessions, line, turns=1)
+    assert line.sent == [("a", "re: hi"), ("b", "re: hi"), ("c", "re: hi")]
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

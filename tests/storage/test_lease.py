@@ -239,3 +239,44 @@ def test_what_has_a_number_and_no_key_is_no_lease(tmp_path: Path) -> None:
 
     with nacre.open(tmp_path / "store") as sessions, pytest.raises(nacre.InvalidArgument, match="lease must be"):
         sessions.append("k", "x.note", {}, lease=Half())  # type: ignore[arg-type]
+
+
+class Reads(System):
+    """Counts how often a file is read."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def pread(self, fd: int, size: int, offset: int, /) -> bytes:
+        self.count += 1
+        return super().pread(fd, size, offset)
+
+
+def test_a_turn_is_taken_without_reading_a_log_that_was_closed_to_keep_few_open(root: Path) -> None:
+    system = Reads()
+    with nacre.Sessions(FileStore(str(root), rules=RULES, system=system, max_open=1)) as sessions:
+        say(sessions, "a")
+        say(sessions, "b", key="other")
+        thief = sessions.hold("k")
+        thief.take_over()
+        thief.close()
+        say(sessions, "c", key="other")
+        before = system.count
+        lease = sessions.hold("k")
+        lease.take()
+        assert (lease.number, system.count) == (3, before)
+        lease.close()
+
+
+def test_a_turn_that_was_taken_over_elsewhere_while_its_log_was_closed_is_taken_with_the_new_fence(root: Path) -> None:
+    with nacre.Sessions(FileStore(str(root), rules=RULES, max_open=1)) as sessions:
+        say(sessions, "a")
+        say(sessions, "b", key="other")
+        with nacre.open(root) as others:
+            thief = others.hold("k")
+            thief.take_over()
+            thief.close()
+        lease = sessions.hold("k")
+        lease.take()
+        assert lease.number == 3
+        lease.close()

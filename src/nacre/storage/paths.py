@@ -195,6 +195,9 @@ def open_log(system: System, path: str, flags: int) -> tuple[int, os.stat_result
     try:
         # Without O_NONBLOCK the open of a pipe would wait for its other end.
         fd = system.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except FileNotFoundError:
+        # There is no link either: that would not be followed.
+        raise
     except OSError as error:
         with suppress(OSError):
             if modes.S_ISLNK(system.stat(path).st_mode):

@@ -345,6 +345,12 @@ class LogWriter:
 
     def look(self) -> tuple[Version, State] | None:
         """How the log ends if it is as this writer left it, which one stat tells; any thread may ask."""
+        if (known := self._known) is not None:
+            # It was closed, to keep few open. Anything that is written to it changes one of these.
+            found = self._system.stat(self._path)
+            is_same = known.inode == (found.st_dev, found.st_ino)
+            is_same = is_same and (known.size, known.mtime) == (found.st_size, found.st_mtime_ns)
+            return (Version(known.n, known.header.uid), known.state) if is_same else None
         state, version = self.state, Version(self.n, self.header.uid)
         # If it is written at this moment, the size is not that of this state, or the state is another afterwards.
         is_same = self._fd >= 0 and self._is_as_known() and self.state is state and self.n == version.n

@@ -151,7 +151,7 @@ class Writers:
         return session if session is not None else self._new(key, name)
 
     def look(self, key: str) -> tuple[Version, State] | None:
-        """How a session ends if its log is open here, and as its writer left it."""
+        """How a session ends if its log is as its writer here left it, open or closed."""
         session = self._queues.get(stem(key))
         return session.writer.look() if session is not None else None
 
