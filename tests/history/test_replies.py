@@ -61,6 +61,22 @@ def test_each_has_its_own_answer_when_a_summary_has_taken_the_place_of_all(sessi
     assert (found(sessions, "a"), found(sessions, "b")) == ("to a", "to b")
 
 
+def test_an_answer_that_was_stored_with_its_message_is_found(sessions: Sessions) -> None:
+    call = ToolCall(id="1", name="echo", arguments={})
+    for text, *rest in (
+        ("a", Message(role="assistant", content="to a")),
+        ("b", Message(role="assistant", content="", tool_calls=(call,))),
+    ):
+        sessions.submit("k", [Message(role="user", content=text), *rest], id=text).result()
+    sessions.add_full_message("k", {"role": "tool", "tool_call_id": "1", "content": "ran"})
+    answer(sessions, "to b")
+    ask(sessions, "c", *(Message(role=role, content="before c") for role in ("user", "assistant")))
+    answer(sessions, "to c")
+    reply = sessions.read("k", lambda view: find_reply(view, "b", id="b"))
+    assert reply is not None
+    assert (found(sessions, "a"), reply.content, found(sessions, "c")) == ("to a", "to b", "to c")
+
+
 def test_what_was_moved_out_of_the_log_is_found(root: Path) -> None:
     with nacre.open(root) as sessions:
         ask(sessions, "a")

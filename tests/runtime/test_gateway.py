@@ -353,6 +353,28 @@ def test_more_words_than_turns_wait_and_keep_their_order(root: Path) -> None:
         assert [text for name, text in line.sent if name == who] == [f"re: {who} {number}" for number in range(5)]
 
 
+def stored_together(root: Path) -> list[Any]:
+    """The records of ann's session after its first: the group of each, None if it was stored alone."""
+    with nacre.open(root) as sessions:
+        return sessions.read(key_of(words("")), lambda view: [record.tx for record in view.all()][1:]) or []
+
+
+def test_a_message_that_the_inbox_has_is_stored_with_its_answer(root: Path) -> None:
+    served(root, [words("first")], enough=1, until_closed=True)
+    served(root, [words("second")], enough=1, until_closed=True)
+    # The first message creates the session before the model is asked.
+    assert stored_together(root) == [None, None, (4, 2), (4, 2)]
+
+
+def test_a_message_that_an_earlier_run_left_open_is_stored_before_the_model_is_asked(root: Path) -> None:
+    """It may be stored already, and answered: that must be known before."""
+    served(root, [words("first")], enough=1, until_closed=True)
+    with nacre.open(root) as sessions:
+        anyio.run(Inbox(sessions).add, words("second"))
+    served(root, [], enough=1, until_closed=True)
+    assert stored_together(root) == [None, None, None, None]
+
+
 class Stuck(Line):
     """A line that takes one chat's answers never."""
 

@@ -82,9 +82,14 @@ class LiveSession:
         self._used: list[tuple[int, Any]] = []
         self._used_since = 0
         self._cache_key = ("", "")
+        # A message that is stored with what is committed next, and its id.
+        self.coming: list[Message] = []
+        self._coming_id = ""
 
     def take_turn(self) -> None:
         """Take the turn; from then on commits are refused with LeaseLost if another takes it over."""
+        # What an earlier turn could not store comes again.
+        self.coming = []
         self.lease = self._sessions.hold(self.key)
         self.lease.take()
 
@@ -124,7 +129,8 @@ class LiveSession:
     @property
     def terms(self) -> Terms:
         """What the user's newest message asks of its answer, also where a summary covers it."""
-        return terms_of([self._last_user] if self._last_user is not None else [])
+        newest = [*filter(None, [self._last_user]), *self.coming]
+        return terms_of(newest[-1:])
 
     @property
     def cache_key(self) -> str:
@@ -149,6 +155,7 @@ class LiveSession:
 
     def window(self, tokens: int, *, summary: int, has_facts: bool = True, coming: Sequence[Message] = ()) -> Window:
         """What fits into a number of tokens, with the summary in at most `summary` tokens, once messages have come."""
+        coming = [*self.coming, *coming]
         now, messages = self.now, [*self.messages, *coming]
         count = max(now.live, len(self.messages)) + len(coming)
         newest = reversed(messages) if has_facts else map(without_facts, reversed(messages))
@@ -169,8 +176,26 @@ class LiveSession:
             self._sessions.read, self.key, lambda view: replies.find_reply(view, message.content, id=id)
         )
 
+    def add_later(self, message: Message, *, id: str) -> None:
+        """Show the model a message now, and store it in one transaction with what is committed next."""
+        self.coming, self._coming_id = [message], id
+
+    async def commit_coming(self) -> None:
+        """Commit a message that was to be stored later, if it is not stored yet."""
+        try:
+            if self.coming:
+                await self.commit([])
+        except Conflict as error:
+            if isinstance(error, LeaseLost):
+                raise
+            # It is stored: a commit of it and more failed and left that unknown.
+            self.read()
+
     async def commit(self, entries: Sequence[Entry | SetMeta], *, id: str | None = None) -> int:
         """Store entries as one transaction, and return when they are durable, whatever is cancelled meanwhile."""
+        if self.coming:
+            # With its id the transaction is refused if the message was stored before.
+            entries, id = [*self.coming, *entries], self._coming_id
         pending = self._sessions.submit(self.key, entries, id=id or None, lease=self.lease)
         try:
             number = await pending
@@ -183,6 +208,7 @@ class LiveSession:
             # here, since it costs more than all else around a commit.
             with anyio.CancelScope(shield=True):
                 number = await pending
+        self.coming = []
         before = self.now
         is_next = before.n > 0 and number == before.n + len(entries)
         if not is_next or any(isinstance(entry, SetMeta) for entry in entries):
@@ -198,11 +224,11 @@ class LiveSession:
                 self._used.append((at, entry.data))
         self.messages += added
         self._by_id.add(added)
-        if added and added[-1].role == "user":
+        if users := [message for message in added if message.role == "user"]:
             # Not within a turn: the message that it answers is kept.
             self._by_id.drop(self.messages[: -self._max_kept])
             del self.messages[: -self._max_kept], self._numbers[: -self._max_kept]
-            self._last_user = added[-1]
+            self._last_user = users[-1]
         changed = self._numbers[-1] if added else before.expect
         self.now = replace(before, n=number, live=before.live + len(added), expect=changed)
         return number
@@ -242,7 +268,8 @@ class UserMessage(Struct, frozen=True, kw_only=True):
     """A message from somewhere; `id` is the channel's own name for it, so that it counts once.
 
     `meta` is stored in the same transaction, as meta of the session; fields that it has are kept. `extra` is that of
-    the message.
+    the message. `is_kept` says that it came for the first time, and that its caller keeps it durably until it is
+    answered, and delivers it again after a crash: then it may be stored together with its answer.
     """
 
     key: str
@@ -251,6 +278,7 @@ class UserMessage(Struct, frozen=True, kw_only=True):
     sender: str = ""
     meta: dict[str, Any] = {}
     extra: dict[str, Any] = {}
+    is_kept: bool = False
 
 
 class TurnRequest:
@@ -376,10 +404,25 @@ class Actor:
         else:
             self._session.refresh()
         system = self._agent.system()
-        if (earlier := await self._commit_message(request.message, system)) is not None:
+        if (earlier := await self._commit_message(request.message, system, may_wait=True)) is not None:
             return earlier
         self._unsaved_text, self._unstarted = [], []
-        self.answers = replies.ids_to_answer(self._session.messages, first)
+        self.answers = replies.ids_to_answer([*self._session.messages, *self._session.coming], first)
+        try:
+            return await self._run_turn(request, system)
+        except Conflict as error:
+            if request.message is None or not self._session.coming or isinstance(error, LeaseLost):
+                raise
+            # It was stored long ago, or the session was deleted: it is looked for, or stored before the model is asked.
+            self._session.coming = []
+            request.message = replace(request.message, is_kept=False)
+            return await self._answer(request)
+        finally:
+            # However the turn ended: who keeps the message may forget it now.
+            await self._session.commit_coming()
+
+    async def _run_turn(self, request: TurnRequest, system: str) -> Message:
+        """Run the turn that answers a request; raises Stopped if somebody stopped it."""
         with anyio.CancelScope() as turn:
             self._turn = turn
             try:
@@ -393,8 +436,14 @@ class Actor:
         await self._session.commit([*not_run, self._with_answers(Message(role="assistant", content=text))])
         raise Stopped("the turn was stopped")
 
-    async def _commit_message(self, message: UserMessage | None, system: str) -> Message | None:
-        """Commit a message, and the system prompt if that is new; returns its earlier answer, None if it has none."""
+    async def _commit_message(
+        self, message: UserMessage | None, system: str, *, may_wait: bool = False
+    ) -> Message | None:
+        """Commit a message, and the system prompt if that is new; returns its earlier answer, None if it has none.
+
+        If it `may_wait`, one that is kept elsewhere is committed with its answer, which saves a flush; not the first
+        one of a session, which creates it.
+        """
         session = self._session
         # Another message may have come first: what it gave to the session stays.
         given = message.meta.items() if message is not None else ()
@@ -425,6 +474,9 @@ class Actor:
             **message.extra,
         }
         stored = Message(role="user", content=text, extra={name: value for name, value in extra.items() if value})
+        if may_wait and message.is_kept and message.id and session.now.n and not prompt:
+            session.add_later(stored, id=message.id)
+            return None
         return await session.commit_once(stored, *prompt, id=message.id)
 
     def _make_request(self, material: Material, *, below: int | None = None) -> ModelRequest:
@@ -448,7 +500,11 @@ class Actor:
 
         async def look(below: int | None) -> ports.Context:
             found = self._make_request(material, below=below)
-            summary_notice = await agent.make_room(session.key) if found.is_cut and agent.make_room else None
+            summary_notice = None
+            if found.is_cut and agent.make_room:
+                if session.coming:
+                    await session.commit([])
+                summary_notice = await agent.make_room(session.key)
             if summary_notice is not None:
                 session.read()
                 found = self._make_request(material, below=below)

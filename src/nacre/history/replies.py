@@ -132,14 +132,18 @@ def reply_to(
 
 
 def _message_and_later(view: Records, id: str) -> dict[int, Record]:
-    """The last message that was stored under an id, all that was ever said after it, and its reply, by number."""
+    """The last message that was stored under an id, all that was ever said after it, and its reply, by number.
+
+    An answer may have been stored with its message, under the same id.
+    """
     found: dict[int, Record] = {}
     group = range(0)
     for record in view.all():
         if record.id == id:
             first, count = record.tx or (record.n, 1)
             group = range(first, first + count)
-        if record.t == "msg" and record.n in group:
+        is_answer = record.m is not None and record.m.role == "assistant"
+        if record.t == "msg" and record.n in group and not (is_answer and record.p in found):
             found = {record.n: record}
         elif record.p in found or (found and record.m is not None and id in ids_answered(record.m)):
             # A reply that names the id is found also where what was between them is lost.

@@ -250,7 +250,13 @@ class Gateway:
                     text = await retry(lambda: command(key, room), SessionBusy, backoff=self._backoff)
                     await self._inbox.set_result(arrived, text)
                 return text
-            inbound = UserMessage(key=key, content=arrived.text, id=id_of(arrived), sender=arrived.sender)
+            inbound = UserMessage(
+                key=key,
+                content=arrived.text,
+                id=id_of(arrived),
+                sender=arrived.sender,
+                is_kept=self._inbox.keeps(arrived),
+            )
             with self._typing.show(self._tasks, arrived):
                 reply = await self._deliver(room, inbound)
             if reply is not None:

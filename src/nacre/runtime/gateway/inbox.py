@@ -40,6 +40,7 @@ class Inbox:
         self._known: dict[str, None] = {}
         self._unkept: dict[str, None] = {}
         self._names: dict[str, str] = {}  # of all that is known, by id
+        self._left: set[str] = set()  # open, and from an earlier run
         self._begun: set[str] = set()
         self._results: dict[str, str] = {}
         self._without_reply: set[str] = set()
@@ -80,6 +81,7 @@ class Inbox:
                     case _:
                         pass
         self._count = len(logs[self._young])
+        self._left = set(self._open)
         return list(self._open.values())
 
     def knows(self, ids: Collection[str]) -> bool:
@@ -114,6 +116,11 @@ class Inbox:
         if self._count >= self._max_records:
             await self._rotate()
         return True
+
+    def keeps(self, arrived: InboundMessage) -> bool:
+        """Tell whether a message is kept here until it is answered, and came in this run: no session has it yet."""
+        name = name_of(arrived)
+        return name in self._open and name not in self._left
 
     def result(self, arrived: InboundMessage) -> str | None:
         """What a command led to; None if it was not carried out yet."""
@@ -166,6 +173,7 @@ class Inbox:
     def _close(self, name: str) -> None:
         self._remember(self._known, name)
         self._open.pop(name, None)
+        self._left.discard(name)
         self._begun.discard(name)
         self._results.pop(name, None)
 
