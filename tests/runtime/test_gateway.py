@@ -346,6 +346,76 @@ def test_killed_while_the_inbox_is_begun_anew_nothing_is_lost(root: Path, monkey
         assert Inbox(sessions).read() == [words("0"), words("1")]
 
 
+def kinds_in_inbox(sessions: Sessions) -> list[tuple[str, Any]]:
+    """The records of the inbox after its first, each with the group in which it was stored, None if it was alone."""
+    found = sessions.with_internal_keys().read(KEYS[0], lambda view: [(record.t, record.tx) for record in view.all()])
+    return (found or [])[1:]
+
+
+def test_that_a_message_was_answered_is_written_with_the_next_one_where_no_repeat_is_seen(root: Path) -> None:
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions, later=3600)
+        await inbox.add(words("a"))
+        inbox.done_later(words("a"))
+        assert len(inbox) == 0
+        assert not await inbox.add(words("a"))
+        await inbox.add(words("b"))
+        inbox.done_later(words("b"))
+        inbox.done_later(words("b"))
+
+    with nacre.open(root) as sessions:
+        anyio.run(work, sessions)
+        assert kinds_in_inbox(sessions) == [("x.arrived", None), ("x.arrived", (3, 2)), ("x.answered", (3, 2))]
+        # A crash now: the answer to b is sent again, under its id.
+        assert Inbox(sessions).read() == [words("b")]
+
+
+def test_that_a_message_was_answered_is_written_soon_if_nobody_writes(root: Path) -> None:
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions, later=0)
+        for text in ("a", "b"):
+            await inbox.add(words(text))
+            inbox.done_later(words(text))
+            with anyio.fail_after(20):
+                while Inbox(sessions).read():  # noqa: ASYNC110 - it has no event for that
+                    await anyio.sleep(0.005)
+        assert inbox.write_later() is None
+
+    with nacre.open(root) as sessions:
+        anyio.run(work, sessions)
+        assert [kind for kind, _ in kinds_in_inbox(sessions)] == ["x.arrived", "x.answered"] * 2
+
+
+def test_what_is_to_be_written_later_is_not_lost_with_a_record_that_is_refused(root: Path) -> None:
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions, later=3600)
+        for text in ("a", "b"):
+            await inbox.add(words(text))
+        inbox.done_later(words("a"))
+        with pytest.raises(nacre.InvalidMessage):
+            await inbox.set_result(words("b"), object())  # type: ignore[arg-type]
+        written = inbox.write_later()
+        assert written is not None
+        await written
+
+    with nacre.open(root) as sessions:
+        anyio.run(work, sessions)
+        assert Inbox(sessions).read() == [words("b")]
+
+
+def test_what_is_to_be_written_later_is_written_at_the_end(root: Path) -> None:
+    class Exact(Line):
+        is_exact = True
+
+    async def run(sessions: Sessions) -> None:
+        await serve(sessions, Exact([words("hi")], enough=1), until_closed=True)
+
+    with nacre.open(root) as sessions:
+        anyio.run(run, sessions)
+    with nacre.open(root) as sessions:
+        assert Inbox(sessions).read() == []
+
+
 def test_more_words_than_turns_wait_and_keep_their_order(root: Path) -> None:
     arriving = [words(f"{who} {number}", who) for number in range(5) for who in ("ann", "bob", "cid")]
     line = served(root, arriving, enough=15, turns=2)

@@ -163,8 +163,9 @@ class Delivery:
 
     async def _close(self, arrived: InboundMessage) -> None:
         """Close a message; durably before anything else is sent where a repeat would be seen."""
-        closed = self._inbox.done(arrived)
-        if closed is not None and not self._is_exact(arrived):
+        if self._is_exact(arrived):
+            self._inbox.done_later(arrived)
+        elif (closed := self._inbox.done(arrived)) is not None:
             # Once it is sent nothing comes between: a shutdown here would have it sent again.
             with anyio.CancelScope(shield=True):
                 await closed

@@ -102,16 +102,19 @@ class Gateway:
 
     async def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
         """Answer what an earlier run left open, and then serve until it is to end, and what is begun has ended."""
-        async with anyio.create_task_group() as receiving:
-            async with anyio.create_task_group() as self._tasks:
-                for arrived in self._inbox.read():
-                    self._begin(self._key(arrived), arrived)
-                for channel in self._channels.values():
-                    receiving.start_soon(self._run, channel, name=f"channel {channel.name}")
-                receiving.start_soon(self._forget)
-                ready()
-                await self._over.wait()
-            receiving.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as receiving:
+                async with anyio.create_task_group() as self._tasks:
+                    for arrived in self._inbox.read():
+                        self._begin(self._key(arrived), arrived)
+                    for channel in self._channels.values():
+                        receiving.start_soon(self._run, channel, name=f"channel {channel.name}")
+                    receiving.start_soon(self._forget)
+                    ready()
+                    await self._over.wait()
+                receiving.cancel_scope.cancel()
+        finally:
+            self._inbox.write_later()
 
     def end(self) -> None:
         """Accept no more messages, and start no more turns; what waits or arrives now is left for the next start."""

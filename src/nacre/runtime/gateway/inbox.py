@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Collection, Sequence
 from itertools import islice
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 KEYS = ("nacre:inbox", "nacre:inbox:2")
 _MAX_RECORDS = 5_000
 _MAX_CARRIED = 2_500
+_LATER = 0.5
+"""Seconds until what may be written later is written, if nothing else is before."""
 
 
 class Inbox:
@@ -33,9 +36,9 @@ class Inbox:
     answered.
     """
 
-    def __init__(self, sessions: Sessions, *, max_records: int = _MAX_RECORDS) -> None:
+    def __init__(self, sessions: Sessions, *, max_records: int = _MAX_RECORDS, later: float = _LATER) -> None:
         self._sessions = sessions.with_internal_keys()
-        self._max_records = max_records
+        self._max_records, self._max_wait = max_records, later
         self._open: dict[str, InboundMessage] = {}
         self._known: dict[str, None] = {}
         self._unkept: dict[str, None] = {}
@@ -47,6 +50,9 @@ class Inbox:
         self._young, self._old = KEYS
         self._count = self._rotations = 0
         self._is_rotating = self._has_texts = False
+        # What is written with the next record.
+        self._later: list[AppendRecord] = []
+        self._is_later_due = False
 
     def __len__(self) -> int:
         return len(self._open)
@@ -108,7 +114,7 @@ class Inbox:
         self._open[name] = arrived
         self._has_texts = True
         try:
-            await self._append("x.arrived", msgspec.to_builtins(arrived))
+            await self._append(AppendRecord("x.arrived", msgspec.to_builtins(arrived)))
         except BaseException:
             self._drop(self._known, name)
             self._open.pop(name, None)
@@ -131,7 +137,7 @@ class Inbox:
         name = name_of(arrived)
         if name in self._open:
             self._results[name] = text
-            await self._append("x.done", {"of": name, "text": text})
+            await self._append(AppendRecord("x.done", {"of": name, "text": text}))
 
     async def sending(self, arrived: InboundMessage) -> bool:
         """Note that the answer is about to be sent; durable when it returns. True if that was noted before."""
@@ -139,7 +145,7 @@ class Inbox:
         if name in self._begun:
             return True
         if name in self._open:
-            await self._append("x.sending", {"of": name})
+            await self._append(AppendRecord("x.sending", {"of": name}))
             self._begun.add(name)
         return False
 
@@ -156,16 +162,37 @@ class Inbox:
         if name not in self._open:
             return None
         self._close(name)
-        return self._append("x.answered", self._closing(name))
+        return self._append(AppendRecord("x.answered", self._closing(name)))
+
+    def done_later(self, arrived: InboundMessage) -> None:
+        """Mark a message as answered, with the next record or soon; a crash before that repeats its answer."""
+        name = name_of(arrived)
+        if name in self._open:
+            self._close(name)
+            self._later.append(AppendRecord("x.answered", self._closing(name)))
+            if not self._is_later_due:
+                self._is_later_due = True
+                asyncio.get_running_loop().call_later(self._max_wait, self.write_later)
+
+    def write_later(self) -> Awaitable[int] | None:
+        """Write now what may be written later; await the result for durability."""
+        self._is_later_due = False
+        return self._append() if self._later else None
 
     async def forget(self) -> None:
         """Erase the text of every message that was answered; that it was stays known."""
         if self._has_texts and all([await self._rotate() for _ in KEYS]):
             self._has_texts = bool(self._open)
 
-    def _append(self, kind: str, data: Any) -> Awaitable[int]:
-        self._count += 1
-        return self._sessions.submit(self._young, [AppendRecord(kind, data)])
+    def _append(self, *records: AppendRecord) -> Awaitable[int]:
+        later, self._later = self._later, []
+        try:
+            pending = self._sessions.submit(self._young, [*records, *later])
+        except BaseException:
+            self._later = later + self._later
+            raise
+        self._count += len(records) + len(later)
+        return pending
 
     def _closing(self, name: str) -> dict[str, Any]:
         return {"of": name, "failed": True} if name in self._without_reply else {"of": name}
@@ -215,7 +242,7 @@ class Inbox:
             await anyio.to_thread.run_sync(self._sessions.delete, self._old)
             self._old, self._young, self._count = self._young, self._old, 0
             self._rotations += 1
-            await self._append("x.anew", {"turn": self._rotations})
+            await self._append(AppendRecord("x.anew", {"turn": self._rotations}))
         except StoreError:
             # The messages are safe; what is full is tried again with the next.
             logger.exception("the inbox could not be recreated")
