@@ -27,6 +27,7 @@ from benchmarks import (
     start,
     turns,
     web,
+    workers,
 )
 from benchmarks.rows import Row
 from benchmarks.scene import QUICK, Scene, Sizes
@@ -65,6 +66,7 @@ BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
     "seen": gateway.senders_memory,
     "starts": gateway.starts,
     "completions": web.completions,
+    "workers": workers.throughput,
     "import": start.importing,
     "command": start.command_line,
     "stores": peers.stores,

@@ -161,6 +161,47 @@ def completions(store: str, token: str) -> None:
     anyio.run(run)
 
 
+def workers(store: str, token: str, count: str) -> None:
+    """Serve as `completions` does, with a number of workers, or without; the token has to last."""
+    import anyio  # noqa: PLC0415
+    from anyio import to_thread  # noqa: PLC0415
+
+    import nacre  # noqa: PLC0415
+    from benchmarks.scripted_worker import ANSWERS  # noqa: PLC0415
+    from nacre.config import Settings  # noqa: PLC0415
+    from nacre.providers.scripted import Scripted  # noqa: PLC0415
+    from nacre.runtime import App  # noqa: PLC0415
+    from nacre.runtime.app import Options  # noqa: PLC0415
+    from nacre.runtime.workers import WorkerKernel, WorkerSetup  # noqa: PLC0415
+    from nacre.web.server import application, serve  # noqa: PLC0415
+
+    def ready(port: int) -> None:
+        sys.stdout.write(f"{port}\n")
+        sys.stdout.flush()
+
+    async def run() -> None:
+        settings = Settings({}, {})
+        with nacre.open(store) as sessions:
+            app = App(settings, sessions, Scripted(ANSWERS))
+            if int(count):
+                setup = WorkerSetup(count=int(count), module="benchmarks.scripted_worker")
+                app.kernel = WorkerKernel(app, setup, settings=settings, options=Options(store=store))
+            site = application(app, token=token, hosts=["127.0.0.1"])
+            async with app.kernel, anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(serve, site, host="127.0.0.1", port=0, ready=ready))
+                await to_thread.run_sync(sys.stdin.read)
+                tasks.cancel_scope.cancel()
+
+    anyio.run(run)
+
+
+def clients(port: str, token: str, count: str) -> object:
+    """Ask a server with or without workers, again and again."""
+    from benchmarks.workers import ask_many  # noqa: PLC0415
+
+    return ask_many(port, token, count)
+
+
 TASKS: dict[str, Callable[..., object]] = {
     "appends": appends,
     "busy_log": busy_log,
@@ -169,6 +210,8 @@ TASKS: dict[str, Callable[..., object]] = {
     "actors": actors,
     "senders": senders,
     "completions": completions,
+    "workers": workers,
+    "clients": clients,
 }
 
 if __name__ == "__main__":

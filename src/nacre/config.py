@@ -60,6 +60,14 @@ class Problem(NamedTuple):
 PROXIES = "serve.trusted_proxies"
 PREFIX = "a path such as /nacre, of letters, digits, - . _ and ~, that does not end with a slash"
 
+MAX_WORKERS = 64
+WORKERS = f"a whole number from 0 to {MAX_WORKERS}"
+
+
+def is_worker_count(number: int) -> bool:
+    """Tell whether an agent can have so many workers."""
+    return 0 <= number <= MAX_WORKERS
+
 
 def are_networks(texts: tuple[str, ...]) -> bool:
     """Tell whether every text is an IP address or a network."""
@@ -142,6 +150,13 @@ SETTINGS = (
         wanted='IP addresses and networks, as ["10.0.0.5", "fd00::/8"]',
     ),
     Setting("serve.users_are_guests", "over HTTP, each `user` of an owner's token is a guest", False),  # noqa: FBT003
+    Setting(
+        "serve.workers",
+        "processes that run the turns of each agent of `nacre serve`; 0: they run in its own process",
+        0,
+        is_valid=is_worker_count,
+        wanted=WORKERS,
+    ),
     Setting("web.allow", "private hosts that web_fetch may read", ()),
 )
 RULES = ("ask", "allow", "deny")
@@ -313,6 +328,11 @@ class Settings:
     def tables(self) -> Mapping[str, Any]:
         """The tables of the file."""
         return self._tables
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The environment that overrides the file."""
+        return self._environ
 
     def text(self, key: str) -> str:
         return str(self._values[key])

@@ -10,6 +10,7 @@ import pytest
 
 import nacre
 from nacre.agent.actor import UserMessage
+from nacre.agent.kernel import Kernel
 from nacre.channels.channel import key_of
 from nacre.config import Settings
 from nacre.errors import LogDamaged, SessionBusy
@@ -67,6 +68,7 @@ def test_a_new_conversation_waits_for_the_turn_that_runs(home: Path, monkeypatch
 def test_nobody_works_on_disk_for_a_conversation_that_is_in_ram(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def act(app: Any, gateway: Gateway) -> None:
         kernel = gateway._room("telegram").kernel
+        assert isinstance(kernel, Kernel)
         assert set(app.tools) - set(kernel._agent_for(key_of(words())).tools) == {"delegate"}
 
     monkeypatch.setenv("NACRE_TELEGRAM_TOKEN", "1:a")

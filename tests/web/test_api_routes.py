@@ -17,6 +17,7 @@ import anyio
 import pytest
 
 import nacre
+from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Effect, Output, Scene, Spec
 from nacre.errors import ProviderError
 from nacre.messages import Hit
@@ -444,7 +445,9 @@ def test_words_in_the_middle_of_a_turn_join_it(server: Serve) -> None:
         )
         told: list[Any] = []
         second.start()
-        while not site.call(lambda: len(site.app.kernel._actors["k"]._mailbox)):
+        kernel = site.app.kernel
+        assert isinstance(kernel, Kernel)
+        while not site.call(lambda: len(kernel._actors["k"]._mailbox)):
             pass
         site.call(go_on.set)
         second.join(10)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
 from nacre.agent.actor import Actor, Agent, KernelSessions, TurnRequest, UserMessage, no_wait
 from nacre.agent.background import TaskOwner
@@ -14,6 +15,27 @@ from nacre.history.replies import is_final
 from nacre.messages import Message, Snapshot
 
 logger = logging.getLogger(__name__)
+
+
+class AnyKernel(AbstractAsyncContextManager[object], Protocol):
+    """What runs the turns of sessions, in this process or in others: see `Kernel`."""
+
+    async def deliver(self, message: UserMessage, *, emit: Emit = ignore, ask: Ask | None = None) -> Message | None:
+        """Pass a message to its session and wait for the answer."""
+
+    async def resume(self, key: str, *, emit: Emit = ignore, ask: Ask | None = None) -> Message | None:
+        """Finish the turn that a crash cut short; None if there is none."""
+
+    def stop(self, key: str) -> bool:
+        """Stop the turn that runs in a session; False if none does."""
+
+    def is_at_work(self, key: str) -> bool:
+        """Tell whether a turn runs in a session, or waits to."""
+
+    def ids_answered(self, key: str) -> list[str]:
+        """The ids of the messages that the turn in a session answers so far."""
+
+    def __len__(self) -> int: ...
 
 
 class Kernel(TaskOwner):

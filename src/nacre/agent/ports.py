@@ -75,32 +75,32 @@ class Output(Struct, frozen=True, kw_only=True):
 # ---- what happens during a turn, for anyone who watches; any of it may be lost
 
 
-class Text(Struct, frozen=True):
+class Text(Struct, frozen=True, tag=True):
     """A piece of the answer."""
 
     text: str
 
 
-class Thought(Struct, frozen=True):
+class Thought(Struct, frozen=True, tag=True):
     """A piece of what the model thinks before it answers."""
 
     text: str
 
 
-class Called(Struct, frozen=True):
+class Called(Struct, frozen=True, tag=True):
     """A tool begins to run."""
 
     call: ToolCall
 
 
-class Returned(Struct, frozen=True):
+class Returned(Struct, frozen=True, tag=True):
     """A tool has run, or was refused."""
 
     call: ToolCall
     output: Output
 
 
-class Notice(Struct, frozen=True):
+class Notice(Struct, frozen=True, tag=True):
     """Something that a person may want to know: a retry, a wait, messages that were left out."""
 
     text: str

@@ -27,15 +27,18 @@ class Learner(Protocol):
 
 
 class Consolidator(Worker):
-    """Goes through the turns of sessions that are posted; those that a full queue does not take, it finds later."""
+    """Goes through the turns of sessions that are posted; those that a full queue does not take, it finds later.
 
-    def __init__(self, memory: Learner, *, limit: int = 256) -> None:
+    With `reads_earlier` it begins with what earlier processes left; where several share a store, one does.
+    """
+
+    def __init__(self, memory: Learner, *, limit: int = 256, reads_earlier: bool = True) -> None:
         self._memory = memory
         self._limit = limit
         self._queue: dict[str, None] = {}
         self._of_others: set[str] = set()
-        self._left_earlier: set[str] | None = None
-        self._may_have_missed = True
+        self._left_earlier: set[str] | None = None if reads_earlier else set()
+        self._may_have_missed = reads_earlier
         self._is_at_work = False
         self._woken = anyio.Event()
         self._stepped = anyio.Event()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from itertools import combinations
 from pathlib import Path
 from types import TracebackType
@@ -19,10 +19,11 @@ from nacre.errors import ConfigError, NacreError
 from nacre.opening import default_place
 from nacre.runtime.agent_parts import workspace_of
 from nacre.runtime.app import App, Options
-from nacre.runtime.assembly import run_agent, store_of
+from nacre.runtime.assembly import Part, run_agent, store_of
 from nacre.runtime.daemon import FOLDER, channels_of, serving
 from nacre.runtime.gateway.gateway import Gateway
 from nacre.runtime.retention import Rules
+from nacre.runtime.workers import WorkerKernel, WorkerSetup
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,8 @@ class Agents:
     `apps` and `gateways` are always those that run now; `missing` are the agents that are to run and do not start, by
     their names. `settings` is the configuration that was applied last. `started` is called with each
     agent that has started. `store` is the main agent's, in which the others' are, and `model` is who answers for it.
-    Turns have `grace` seconds to come to their end when an agent ends.
+    Turns have `grace` seconds to come to their end when an agent ends. With `workers` they run in processes of their
+    own, as many for each agent.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Agents:
         store: str | None = None,
         model: str | None = None,
         started: Callable[[App], None] = lambda _: None,
+        workers: WorkerSetup | None = None,
         grace: float = _GRACE,
         backoff: Backoff = _BACKOFF,
     ) -> None:
@@ -55,6 +58,7 @@ class Agents:
         self.settings = Settings({}, {})
         self._root = str(Path(store or default_place()).expanduser().absolute())
         self._model, self._started, self._grace, self._backoff = model, started, grace, backoff
+        self._workers = workers
         self._units: dict[str, _Unit] = {}
         self._ran: dict[str, Settings] = {}
         self._tasks: TaskGroup | None = None
@@ -157,7 +161,8 @@ class Agents:
     async def _start(self, name: str, settings: Settings) -> None:
         if self._tasks is None:
             raise NacreError("the agents are not running")
-        unit = _Unit(name, settings, store=store_of(self._root, name), model=self._model if name == MAIN else None)
+        options = Options(store=store_of(self._root, name), agent=name, model=self._model if name == MAIN else None)
+        unit = _Unit(settings, options, self._workers)
         app, gateway = await self._tasks.start(unit.run, name=f"agent {name}")
         self._units[name], self.apps[name], self._ran[name] = unit, app, settings
         self.gateways.append(gateway)
@@ -175,10 +180,10 @@ class Agents:
 class _Unit:
     """One agent with its channels, from its start to its end."""
 
-    def __init__(self, name: str, settings: Settings, *, store: str, model: str | None) -> None:
+    def __init__(self, settings: Settings, options: Options, workers: WorkerSetup | None) -> None:
         self.settings = settings
         self.gateway: Gateway | None = None
-        self._name, self._store, self._model = name, store, model
+        self._options, self._workers = options, workers
         self._app: App | None = None
         self._scope = anyio.CancelScope()
         self._over = anyio.Event()
@@ -186,16 +191,24 @@ class _Unit:
     async def run(self, *, task_status: TaskStatus[tuple[App, Gateway]]) -> None:
         try:
             with self._scope:
-                options = Options(store=self._store, agent=self._name, model=self._model)
-                running_ = run_agent(self.settings, options)
-                async with running_ as app, serving(app) as gateway:
+                async with self._run_agent() as app, serving(app) as gateway:
                     self._app, self.gateway = app, gateway
                     await gateway.run(ready=lambda: task_status.started((app, gateway)))
                     # No turn may be running, also of those that came over HTTP.
-                    while app.work.running:  # noqa: ASYNC110 - it says by no event that it ends
+                    while app.work.running or (isinstance(app.kernel, WorkerKernel) and app.kernel.running):  # noqa: ASYNC110 - it says by no event that it ends
                         await anyio.sleep(_TICK)
         finally:
             self._over.set()
+
+    def _run_agent(self) -> AbstractAsyncContextManager[App]:
+        settings, options, workers = self.settings, self._options, self._workers
+        if workers is None:
+            return run_agent(settings, options)
+
+        def kernel(app: App) -> WorkerKernel:
+            return WorkerKernel(app, workers, settings=settings, options=options)
+
+        return run_agent(settings, options, part=Part.FRONT, kernel=kernel)
 
     async def end(self, *, grace: float) -> None:
         """Accept no more messages; turns get some time to finish, then they are left for the next start to resume."""

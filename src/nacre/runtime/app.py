@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.agent.actor import Agent, UserMessage
-from nacre.agent.kernel import Kernel
+from nacre.agent.kernel import AnyKernel, Kernel
 from nacre.agent.model_request import ContextUsage, Material, fit, measure
 from nacre.agent.ports import Answer, Approval, Ask, Context, Emit, Event, Guard, Notice, Provider, Tool
 from nacre.config import MAIN, Settings
@@ -106,7 +106,7 @@ class App:
         )
         self.max_messages = settings.number("agent.max_history_messages")
         self.pacer = StepPacer()
-        self.kernel = Kernel(sessions, self.agent_for, pace=self.pacer.step)
+        self.kernel: AnyKernel = Kernel(sessions, self.agent_for, pace=self.pacer.step)
         self.children = Delegated(sessions, self._deliver)
         self.file_history = FileHistory(sessions, self.children.outermost)
         self.options = USUAL
@@ -125,6 +125,7 @@ class App:
             known=self.kernel.snapshot,
         )
         self.after: list[Callable[[str], None]] = []
+        self.hear_of_turns: Callable[[], None] = lambda: None
         self.work = Work()
 
     @property

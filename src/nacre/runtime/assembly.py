@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from enum import Enum
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import anyio.to_thread
 
 import nacre
 from nacre.agent.background import Worker
+from nacre.agent.kernel import AnyKernel
 from nacre.agent.ports import Emit, Notice, Provider, ignore
 from nacre.config import MAIN, Settings
 from nacre.errors import ConfigError, NacreError, Refused, StoreError, describe_error
@@ -39,15 +41,36 @@ _PIECE, _REST = 8, 5.0
 """How many messages get vectors at once, and the seconds between two times."""
 
 
+class Part(Enum):
+    """Which part of an agent a process runs: all of it, or with workers what `serve` or a worker does.
+
+    What is done once for a whole store is done by one process: `FRONT` finishes redactions before workers start, and
+    `FIRST_WORKER` makes vectors and reads what memory does not know. Each worker learns from the turns that it ran.
+    """
+
+    ALL = "all"
+    FRONT = "front"
+    FIRST_WORKER = "first worker"
+    WORKER = "worker"
+
+
 def store_of(root: str, agent: str) -> str:
     """Where an agent's sessions are: a whole store of its own below the main one's."""
     return root if agent == MAIN else f"{root}/agents/{agent}"
 
 
 @asynccontextmanager
-async def run_agent(settings: Settings, options: Options = USUAL, *, emit: Emit = ignore) -> AsyncIterator[App]:
+async def run_agent(
+    settings: Settings,
+    options: Options = USUAL,
+    *,
+    emit: Emit = ignore,
+    part: Part = Part.ALL,
+    kernel: Callable[[App], AnyKernel] | None = None,
+) -> AsyncIterator[App]:
     """Put the parts of an agent together and run them; whatever happens, all are closed, the store last.
 
+    `kernel` makes what runs its turns, if that is not the agent's own kernel.
     If the store cannot be used, another stands in for it, and `App.trouble` says so. Raises StoreError, ConfigError,
     and ProviderError if there is no model to talk to.
     """
@@ -78,7 +101,7 @@ async def run_agent(settings: Settings, options: Options = USUAL, *, emit: Emit 
         app.is_guest = lambda key: guests(app.children.outermost(key))
         home, notes = open_home(root, configured=mine.text("agent.workspace"))
         if not incognito and not opened.trouble and mine.flag("memory.enabled"):
-            app.memory = await _open_memory(app, home, closing)
+            app.memory = await _open_memory(app, home, closing, part=part)
         setup = AgentSetup(
             settings=mine,
             sessions=sessions,
@@ -102,7 +125,9 @@ async def run_agent(settings: Settings, options: Options = USUAL, *, emit: Emit 
             _check_mode(app)
             for note in app.notes:
                 emit(Notice(note))
-            async with _run_background(app), app.kernel:
+            if kernel is not None:
+                app.kernel = kernel(app)
+            async with _run_background(app, part), app.kernel:
                 try:
                     yield app
                 finally:
@@ -142,21 +167,24 @@ def _root(store: str | None) -> str:
 
 
 @asynccontextmanager
-async def _run_background(app: App) -> AsyncIterator[None]:
+async def _run_background(app: App, part: Part) -> AsyncIterator[None]:
     """Run what goes on besides the conversations: summaries, vectors for the search, and memory's reading."""
+    is_for_store = part in {Part.ALL, Part.FIRST_WORKER}
     async with app.compactor:
         app.after = [lambda key: None if app.remote_question(key) else app.compactor.post(key)]
         async with AsyncExitStack() as stack:
-            if "search_sessions" in app.parts.tools and searches_by_meaning(app.settings):
+            if is_for_store and "search_sessions" in app.parts.tools and searches_by_meaning(app.settings):
                 vectors = await stack.enter_async_context(VectorMaker(app.sessions.make_vectors))
                 app.after.append(vectors.post)
-            if app.memory is not None:
-                app.learner = learner = await stack.enter_async_context(Consolidator(app.memory))
+                app.hear_of_turns = vectors.wake
+            if app.memory is not None and part is not Part.FRONT:
+                learner = Consolidator(app.memory, reads_earlier=is_for_store)
+                app.learner = await stack.enter_async_context(learner)
                 app.after.append(lambda key: None if app.is_guest(key) else learner.post(key))
             yield
 
 
-async def _open_memory(app: App, home: Path, closing: Closing) -> Memory:
+async def _open_memory(app: App, home: Path, closing: Closing, *, part: Part) -> Memory:
     """Memory, begun: what is said from now on is learned, if not by this process then by a later one."""
     embedding = usual_embedding if app.settings.text("memory.embeddings") == "auto" else lambda: None
     # A model of its own reads the turns if that is set, else the one that answers.
@@ -170,7 +198,8 @@ async def _open_memory(app: App, home: Path, closing: Closing) -> Memory:
     closing.add("memory", memory.close)
     try:
         await anyio.to_thread.run_sync(memory.start)
-        await anyio.to_thread.run_sync(finish_redactions, app.sessions, memory)
+        if part in {Part.ALL, Part.FRONT}:
+            await anyio.to_thread.run_sync(finish_redactions, app.sessions, memory)
     except NacreError:
         # Conversations go on without it; its worker tries again.
         logger.exception("memory could not start")
@@ -255,6 +284,10 @@ class VectorMaker(Worker):
 
     def post(self, _: str) -> None:
         """Go on, since something was said."""
+        self.wake()
+
+    def wake(self) -> None:
+        """Go on, since something may have been said, here or in another process."""
         self._woken.set()
 
     async def _run(self) -> None:

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
+from msgspec import Struct
+
 from nacre.agent.ports import Context, Emit, Provider, Reply
 from nacre.errors import NacreError
 
@@ -45,6 +47,18 @@ class Traffic:
         self.durable = Spread(SHORT)
 
 
+class WorkCounts(Struct, array_like=True):
+    """What an agent did, to be sent and added up; the pairs in `errors` are a model and the name of an error."""
+
+    running: int = 0
+    turns: list[int] = []
+    seconds: float = 0.0
+    requests: dict[str, int] = {}
+    errors: list[tuple[str, str, int]] = []
+    tokens_in: dict[str, int] = {}
+    tokens_out: dict[str, int] = {}
+
+
 class Work:
     """What an agent did: turns, requests to models, and tokens; the last two by the model's name."""
 
@@ -70,6 +84,28 @@ class Work:
         begun = self._begun.pop(key, None)
         if begun is not None:
             self.turns.add(time.monotonic() - begun)
+
+    def counts(self) -> WorkCounts:
+        """What was counted so far."""
+        return WorkCounts(
+            running=self.running,
+            turns=self.turns.counts,
+            seconds=self.turns.sum,
+            requests=self.requests,
+            errors=[(model, error, count) for (model, error), count in self.errors.items()],
+            tokens_in=self.tokens_in,
+            tokens_out=self.tokens_out,
+        )
+
+    def add(self, counts: WorkCounts) -> None:
+        """Add what another process counted, except for what runs there."""
+        for at, count in enumerate(counts.turns):
+            self.turns.counts[at] += count
+        self.turns.sum += counts.seconds
+        self.requests.update(counts.requests)
+        self.errors.update({(model, error): count for model, error, count in counts.errors})
+        self.tokens_in.update(counts.tokens_in)
+        self.tokens_out.update(counts.tokens_out)
 
     def of(self, inner: Provider, key: str) -> Provider:
         """The same provider, counted; for a turn in a session, if there is one."""

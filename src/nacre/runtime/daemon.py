@@ -33,6 +33,7 @@ from nacre.runtime.gateway.access import TAKEN, Access, access_of, channel_table
 from nacre.runtime.gateway.earlier_agent import Earlier, kinds_of
 from nacre.runtime.gateway.gateway import Command, Gateway, Room
 from nacre.runtime.gateway.inbox import KEYS, Inbox
+from nacre.runtime.workers import WorkerKernel
 
 if TYPE_CHECKING:
     from nacre.channels.schedules import Forward
@@ -190,7 +191,10 @@ def _commands(app: App) -> Mapping[str, Command]:
         now = room.sessions.snapshot(key, last=0)
         hours = (time.monotonic() - began) / 3600
         at_work = "a turn is running" if room.kernel.is_at_work(key) else "idle"
-        return f"{app.model}; {now.live} messages in this conversation; {at_work}; running for {hours:.1f} hours"
+        text = f"{app.model}; {now.live} messages in this conversation; {at_work}; running for {hours:.1f} hours"
+        if isinstance(app.kernel, WorkerKernel):
+            text += f"; {sum(app.kernel.up)} of {len(app.kernel.up)} workers"
+        return text
 
     async def stop(key: str, room: Room) -> str:
         return "Stopped." if room.kernel.stop(key) else "There is nothing to stop."

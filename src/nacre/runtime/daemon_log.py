@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import PurePath
 from traceback import extract_tb
+from types import MappingProxyType
 from typing import Any, Literal, TextIO
 
 from nacre.errors import describe_error
@@ -31,13 +32,20 @@ _SECRET = re.compile(r"TOKEN|KEY|PASSWORD|SECRET")
 
 
 @contextmanager
-def logged(stream: TextIO, *, form: Form, level: str = "info", secrets: Iterable[str] = ()) -> Iterator[None]:
+def logged(
+    stream: TextIO,
+    *,
+    form: Form,
+    level: str = "info",
+    secrets: Iterable[str] = (),
+    about: Mapping[str, Any] = MappingProxyType({}),
+) -> Iterator[None]:
     """Write the log to a stream; of what is not ours, warnings alone, whatever the level.
 
-    The values in `secrets` are not written, wherever they turn up.
+    The values in `secrets` are not written, wherever they turn up; each line ends with what it is `about`.
     """
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_LineFormatter(form, secrets))
+    handler.setFormatter(_LineFormatter(form, secrets, about))
     least = logging.getLevelNamesMapping()[level.upper()]
     handler.addFilter(lambda record: record.levelno >= (least if _is_ours(record) else logging.WARNING))
     ours, root = logging.getLogger(_OURS), logging.getLogger()
@@ -59,14 +67,14 @@ def secrets_in(environ: Mapping[str, str]) -> list[str]:
 class _LineFormatter(logging.Formatter):
     """A record as one line, without secrets: a JSON object, or for people when, how bad, what, and about what."""
 
-    def __init__(self, form: Form, secrets: Iterable[str]) -> None:
+    def __init__(self, form: Form, secrets: Iterable[str], about: Mapping[str, Any]) -> None:
         super().__init__()
-        self._form = form
+        self._form, self._about = form, about
         # The longest first: one may be the beginning of another.
         self._secrets = sorted({text for text in secrets if len(text) >= _MIN_SECRET}, key=len, reverse=True)
 
     def format(self, record: logging.LogRecord) -> str:
-        fields, level = self._clean(_fields(record)), record.levelname.lower()
+        fields, level = self._clean({**_fields(record), **self._about}), record.levelname.lower()
         time = f"{datetime.fromtimestamp(record.created, UTC).isoformat(timespec='milliseconds')[:-6]}Z"
         if self._form == "json":
             head = {"time": time, "level": level, "logger": record.name}

@@ -26,8 +26,9 @@ from starlette.routing import Route
 import nacre
 from nacre.messages import Load
 from nacre.runtime import App
-from nacre.runtime.counters import SHORT, Spread, Traffic
+from nacre.runtime.counters import SHORT, Spread, Traffic, Work
 from nacre.runtime.gateway.gateway import Gateway
+from nacre.runtime.workers import WorkerKernel
 from nacre.web.api.api_routes import parse_query
 from nacre.web.api.schemas import NoQuery, Readiness
 from nacre.web.caller import caller
@@ -99,7 +100,7 @@ class Parts(Struct, frozen=True, kw_only=True):
 class Trouble(NamedTuple):
     """Why the daemon cannot work: which part, for everybody, and what is wrong with it, for the owner."""
 
-    part: Literal["store", "channels", "agents"]
+    part: Literal["store", "channels", "agents", "workers"]
     reason: str
 
 
@@ -129,7 +130,13 @@ class Check:
                 stores, channels = await self._stores(), self._parts.channels()
                 down = [Trouble("channels", f"channel {name!r} is down") for name, up in channels.items() if not up]
                 missing = [Trouble("agents", f"agent {name!r} could not be started") for name in self._parts.missing]
-                self._found = [*stores, *down, *missing]
+                workers = [
+                    Trouble("workers", f"worker {number} of agent {name!r} is not running; it is being restarted")
+                    for name, kernel in worker_kernels(self._parts.agents).items()
+                    for number, is_up in enumerate(kernel.up)
+                    if not is_up
+                ]
+                self._found = [*stores, *down, *missing, *workers]
                 self._looked = time.monotonic()
             return self._found
 
@@ -226,23 +233,45 @@ def _add_messages(page: _Page, traffic: Sequence[Traffic]) -> None:
 def _add_agents(page: _Page, agents: Mapping[str, App]) -> None:
     named = [({"agent": name}, app) for name, app in agents.items()]
     page.gauge("nacre_actors", "Sessions that are loaded.", [(of, len(app.kernel)) for of, app in named])
-    page.gauge("nacre_turns_running", "Turns that are running.", [(of, app.work.running) for of, app in named])
-    page.histogram("nacre_turn_seconds", "Duration of turns.", [(of, app.work.turns) for of, app in named])
-    requests = [({**of, "model": model}, n) for of, app in named for model, n in app.work.requests.items()]
+    if workers := [({"agent": name}, kernel) for name, kernel in worker_kernels(agents).items()]:
+        page.gauge("nacre_workers", "Workers that take turns.", [(of, sum(kernel.up)) for of, kernel in workers])
+        restarts = [(of, kernel.restarts) for of, kernel in workers]
+        page.counter("nacre_worker_restarts_total", "Workers that ended and were replaced.", restarts)
+    page.gauge("nacre_turns_running", "Turns that are running.", [(of, _running(app)) for of, app in named])
+    works = [(of, _work(app)) for of, app in named]
+    page.histogram("nacre_turn_seconds", "Duration of turns.", [(of, work.turns) for of, work in works])
+    requests = [({**of, "model": model}, n) for of, work in works for model, n in work.requests.items()]
     page.counter("nacre_model_requests_total", "Requests to a model.", requests)
     errors = [
-        ({**of, "model": model, "error": error}, n)
-        for of, app in named
-        for (model, error), n in app.work.errors.items()
+        ({**of, "model": model, "error": error}, n) for of, work in works for (model, error), n in work.errors.items()
     ]
     page.counter("nacre_model_errors_total", "Requests that failed.", errors)
     tokens = [
         ({**of, "model": model, "direction": direction}, n)
-        for of, app in named
-        for direction, counted in (("in", app.work.tokens_in), ("out", app.work.tokens_out))
+        for of, work in works
+        for direction, counted in (("in", work.tokens_in), ("out", work.tokens_out))
         for model, n in counted.items()
     ]
     page.counter("nacre_model_tokens_total", "Tokens sent to a model and received from it.", tokens)
+
+
+def worker_kernels(agents: Mapping[str, App]) -> dict[str, WorkerKernel]:
+    """The kernels of the agents that have workers."""
+    return {name: app.kernel for name, app in agents.items() if isinstance(app.kernel, WorkerKernel)}
+
+
+def _running(app: App) -> int:
+    return app.work.running + (app.kernel.running if isinstance(app.kernel, WorkerKernel) else 0)
+
+
+def _work(app: App) -> Work:
+    """What an agent did, in this process and in its workers."""
+    if not isinstance(app.kernel, WorkerKernel):
+        return app.work
+    total = Work()
+    total.add(app.work.counts())
+    app.kernel.add_work(total)
+    return total
 
 
 class _Page:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from nacre import errors
 from nacre.errors import Busy, Stopped
+from nacre.runtime.workers import WorkerLost
 
 STATUSES = {
     "usage": 400,
@@ -41,6 +42,7 @@ STATUSES = {
     "failed": 500,
     "unsupported": 501,
     "provider": 502,
+    "worker_lost": 503,
     "refused": 507,
 }
 _KINDS: Mapping[type[Exception], str] = {
@@ -60,6 +62,7 @@ _KINDS: Mapping[type[Exception], str] = {
     errors.ProviderError: "provider",
     Busy: "busy",
     Stopped: "stopped",
+    WorkerLost: "worker_lost",
 }
 _OPENAI_TYPES = {
     400: "invalid_request_error",
@@ -121,6 +124,7 @@ def fault_of(error: BaseException) -> Fault:
         return Fault("usage", "the request ended before it was complete")
     # The server of a model may ask to wait.
     wait = error.wait if isinstance(error, errors.RateLimited) else None
+    wait = 1 if isinstance(error, WorkerLost) else wait
     headers = {} if wait is None else {"retry-after": str(math.ceil(wait))}
     for cls in type(error).__mro__:
         if cls in _KINDS:

@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from nacre.agent.actor import UserMessage
-from nacre.agent.kernel import Kernel
+from nacre.agent.kernel import AnyKernel
 from nacre.agent.ports import Ask, Called, Emit, Event, Notice, Returned, Text, Thought
 from nacre.cli.chat.plain_input import asker
 from nacre.cli.chat.questions import ask_with
@@ -302,7 +302,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 class Once:
     """A turn that ends with its answer or is stopped by SIGINT; other signals leave it unfinished in the log."""
 
-    def __init__(self, kernel: Kernel, inbound: UserMessage, *, emit: Emit, ask: Ask | None, ticker: Ticker) -> None:
+    def __init__(self, kernel: AnyKernel, inbound: UserMessage, *, emit: Emit, ask: Ask | None, ticker: Ticker) -> None:
         self._kernel = kernel
         self._inbound = inbound
         self._emit = emit

@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from nacre.cli.commands.serve_tokens import LOOPBACK, TOKEN_HINT, VARIABLE, need
 from nacre.cli.failures import OK, Failure, ungroup
 from nacre.cli.output import Out
 from nacre.cli.store_choice import root_of
-from nacre.config import PREFIX, is_prefix
+from nacre.config import PREFIX, WORKERS, is_prefix, is_worker_count
 from nacre.errors import describe_error, install_command
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ EXAMPLES = (
     ("on a fixed port, with your token", "NACRE_SERVE_TOKEN=$(cat token) nacre serve --port 8080"),
     ("for a network, behind a proxy with TLS", "NACRE_SERVE_TOKEN=… nacre serve --host 10.0.0.5 --name nacre.lan"),
     ("at https://host/nacre/, behind a proxy", "NACRE_SERVE_TOKEN=… nacre serve --prefix /nacre --name host"),
+    ("with two processes for the turns", "nacre serve --workers 2"),
     ("check that it can start", "nacre serve --check"),
     ("a token for somebody else", "nacre serve tokens add bob --role guest"),
     ("start it with the machine", "nacre serve --unit > ~/.config/systemd/user/nacre.service"),
@@ -38,6 +40,8 @@ EXAMPLES = (
 
 logger = logging.getLogger(__name__)
 
+WORKER = "nacre.web.worker"
+"""The program of a worker."""
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _MAX_SHUTDOWN = 9.5
 """Seconds after which a daemon that was asked to end is gone, whatever hangs."""
@@ -80,6 +84,9 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8080, metavar="N", help="port (default: 8080); 0: any free port")
     parser.add_argument("--name", action="append", default=[], help="another host name that requests may use")
     parser.add_argument("--prefix", metavar="PATH", help="path below which a proxy has it, as /nacre")
+    parser.add_argument(
+        "--workers", metavar="N", help="processes that run the turns of each agent (default: 0, in this process)"
+    )
     parser.add_argument("--model", help="model that answers, as `provider/model`")
     parser.add_argument("--check", action="store_true", help="check whether it can start, and change nothing")
     parser.add_argument("--unit", action="store_true", help="print a systemd unit")
@@ -104,6 +111,8 @@ def run(args: Namespace, out: Out) -> int:
         raise Failure("usage", "a daemon serves every agent of the configuration: remove --agent")
     if not is_prefix(args.prefix or ""):
         raise Failure("usage", f"--prefix is {PREFIX}, not {args.prefix!r}")
+    if args.workers is not None and not (_is_number(args.workers) and is_worker_count(int(args.workers))):
+        raise Failure("usage", f"--workers is {WORKERS}, not {args.workers!r}")
     if args.unit:
         out.write(_UNIT.format(command=" ".join(map(_quote, _command(args)))))
         return OK
@@ -121,7 +130,7 @@ def run(args: Namespace, out: Out) -> int:
     _allow_files()
     with logged(sys.stderr, form=args.log_format, level=args.log_level, secrets=hidden):
         try:
-            anyio.run(_serve, args, out, token)
+            anyio.run(_serve, args, out, token, hidden)
         except BaseExceptionGroup as group:
             raise ungroup(group) from group
     return OK
@@ -130,7 +139,7 @@ def run(args: Namespace, out: Out) -> int:
 def _command(args: Namespace) -> list[str]:
     """The command line that starts the same daemon, wherever it is started."""
     given = {"--host": args.host, "--port": args.port, "--store": args.store and root_of(args), "--model": args.model}
-    given["--prefix"] = args.prefix
+    given |= {"--prefix": args.prefix, "--workers": args.workers}
     if named := os.environ.get("NACRE_CONFIG"):
         given["--config"] = os.path.abspath(named)
     pairs = [*given.items(), *(("--name", name) for name in args.name)]
@@ -142,6 +151,10 @@ def _quote(word: str) -> str:
     """A word, quoted for a systemd unit."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"' if any(char.isspace() or char in "\"'\\;" for char in word) or not word else escaped
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _allow_files() -> None:
@@ -162,7 +175,7 @@ def _say(args: Namespace, out: Out, text: str) -> None:
         out.note(text)
 
 
-async def _serve(args: Namespace, out: Out, token: str) -> None:
+async def _serve(args: Namespace, out: Out, token: str, hidden: Sequence[str]) -> None:
     """Serve until a signal comes; then everything is closed in order: channels, turns, models, stores."""
     import anyio  # noqa: PLC0415 - only for a daemon
 
@@ -170,21 +183,29 @@ async def _serve(args: Namespace, out: Out, token: str) -> None:
     from nacre.runtime.access_tokens import Tokens  # noqa: PLC0415 - the same
     from nacre.runtime.agents import Agents  # noqa: PLC0415 - the same
     from nacre.runtime.retention import keep  # noqa: PLC0415 - the same
+    from nacre.runtime.workers import WorkerSetup  # noqa: PLC0415 - the same
     from nacre.web.server import application, check_prefix, listen, serve  # noqa: PLC0415 - the same
 
     def say_notes(app: App) -> None:
         for note in app.notes:
             _say(args, out, note if app.name == MAIN else f"{app.name}: {note}")
 
-    prefix = load().text("serve.prefix") if args.prefix is None else str(args.prefix)
+    settings = load()
+    prefix = settings.text("serve.prefix") if args.prefix is None else str(args.prefix)
     check_prefix(prefix)
+    count = settings.number("serve.workers") if args.workers is None else int(args.workers)
+    workers = WorkerSetup(
+        count=count, module=WORKER, log_form=args.log_format, log_level=args.log_level, secrets=hidden
+    )
     # Until it is up there is nothing to read again, and that is no reason to end.
     signal.signal(signal.SIGHUP, lambda *_: None)
     for one in listen(args.host, args.port):
         # A daemon that has no place to listen must not begin to answer messages.
         one.close()
-    async with Agents(store=args.store, model=args.model, started=say_notes) as agents:
-        await agents.start(load())
+    async with Agents(
+        store=args.store, model=args.model, started=say_notes, workers=workers if count else None
+    ) as agents:
+        await agents.start(settings)
         web = application(
             agents.apps[MAIN],
             token=token,

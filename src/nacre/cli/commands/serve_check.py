@@ -62,6 +62,7 @@ def _checks(args: Namespace, out: Out) -> Iterator[Check]:
         else:
             yield Check("token", "ok", f"{owners}; {several(others, 'token')} of others" if others else owners)
     yield from _check_prefix(args)
+    yield from _check_workers(args)
     yield from settings_checks(args, out, model=args.model)
 
 
@@ -149,6 +150,19 @@ class _Answer(NamedTuple):
     failing: Sequence[str]
     reasons: Sequence[str]
     knows_token: bool
+
+
+def _check_workers(args: Namespace) -> Iterator[Check]:
+    """How many workers run the turns; nothing if there are none."""
+    try:
+        settings = config.load()
+        count = settings.number("serve.workers") if args.workers is None else int(args.workers)
+    except ConfigError:
+        return  # the checks of the configuration say why
+    if count:
+        agents = len(settings.agents)
+        each = f"{several(count, 'process', 'processes')} for the turns" + (" of each agent" if agents > 1 else "")
+        yield Check("workers", "ok", each)
 
 
 def _pid_of(root: str) -> int:

@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from nacre.agent.actor import UserMessage
-from nacre.agent.kernel import Kernel
+from nacre.agent.kernel import AnyKernel
 from nacre.backoff import USUAL, Backoff
 from nacre.channels.channel import Channel, InboundMessage, key_of
 from nacre.errors import (
@@ -61,7 +61,7 @@ class Room(Struct, frozen=True):
     """Where the sessions of a channel live: on disk, or in RAM for one that keeps nothing."""
 
     sessions: Sessions
-    kernel: Kernel
+    kernel: AnyKernel
 
 
 Command = Callable[[str, Room], Awaitable[str]]

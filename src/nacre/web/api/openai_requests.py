@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import anyio
 from anyio import to_thread
-from msgspec import Struct, to_builtins
+from msgspec import Raw, Struct, msgpack, to_builtins
 from msgspec.structs import replace
 from starlette.datastructures import Headers
 
@@ -30,6 +30,8 @@ from nacre.messages import Message, Snapshot
 from nacre.records import AppendRecord
 from nacre.runtime import App
 from nacre.runtime.titles import first_title
+from nacre.runtime.worker import Handler
+from nacre.runtime.workers import WorkerKernel
 from nacre.web.api import queries
 from nacre.web.api.retries import answer_to, answer_to_history, is_waiting, newest
 from nacre.web.http_errors import Fault
@@ -46,6 +48,7 @@ _MUST_CALL = "Answer with a call of one of these tools, and with no text: {names
 
 _SHORT = 32 * 1024
 """Bytes of a body that is understood faster than a thread takes it."""
+_NAME = "completion"
 
 Finish = Literal["stop", "calls", "length"]
 
@@ -72,6 +75,9 @@ class ParsedRequest(Struct, frozen=True, kw_only=True):
     seed: Sequence[Message] = ()
 
 
+_decode = msgpack.Decoder(ParsedRequest).decode
+
+
 class Answer(Struct, frozen=True, kw_only=True):
     """What is answered, and what it cost."""
 
@@ -94,7 +100,9 @@ def finish_of(message: Message) -> Finish:
 
 def work(app: App, turns: Turns, asked: ParsedRequest) -> Callable[[Emit], Awaitable[Answer]]:
     """What answers a request, once it is begun."""
-    has_tools = asked.tools is not None
+    kernel, has_tools = app.kernel, asked.tools is not None
+    if isinstance(kernel, WorkerKernel) and asked.key:
+        return partial(_answer_in_worker, kernel, asked)
 
     def read() -> Snapshot:
         if not (asked.id or asked.is_retry or has_tools) and len(asked.messages) == 1:
@@ -130,6 +138,47 @@ def work(app: App, turns: Turns, asked: ParsedRequest) -> Callable[[Emit], Await
             return await (_by_model_in_session if has_tools else _by_agent_in_session)(app, asked, now, emit)
 
     return answer
+
+
+# ---- in a worker, which has the session at hand
+
+
+class _Refusal(Struct, frozen=True, kw_only=True):
+    """A fault that comes back from a worker."""
+
+    kind: str
+    detail: str
+    param: str
+    headers: dict[str, str]
+
+
+class _Outcome(Struct, frozen=True, kw_only=True):
+    """What a worker gives back: an answer, or why there is none."""
+
+    answer: Answer | None = None
+    refusal: _Refusal | None = None
+
+
+async def _answer_in_worker(kernel: WorkerKernel, asked: ParsedRequest, emit: Emit) -> Answer:
+    done = await kernel.call(_NAME, asked, _Outcome, key=asked.key, emit=emit, is_repeatable=bool(asked.id))
+    if done.answer is None:
+        why = done.refusal or _Refusal(kind="failed", detail="", param="", headers={})
+        raise Fault(why.kind, why.detail, param=why.param, headers=why.headers)
+    return done.answer
+
+
+def make_handlers() -> dict[str, Handler]:
+    """What a worker does for this interface, by name."""
+    turns = Turns()
+
+    async def answer(app: App, data: Raw, emit: Emit) -> _Outcome:
+        try:
+            return _Outcome(answer=await work(app, turns, _decode(data))(emit))
+        except Fault as fault:
+            refusal = _Refusal(kind=fault.kind, detail=fault.detail, param=fault.param, headers=fault.headers)
+            return _Outcome(refusal=refusal)
+
+    return {_NAME: answer}
 
 
 # ---- the agent

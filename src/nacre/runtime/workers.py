@@ -1,0 +1,533 @@
+"""The workers of a daemon: processes that run an agent's turns, started, asked, watched and replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any, Literal, Self, TypeVar
+from zlib import crc32
+
+import anyio
+import anyio.to_thread
+import msgspec
+from anyio.abc import Process, TaskGroup
+from msgspec import Raw, Struct
+
+from nacre.agent.actor import UserMessage
+from nacre.agent.ports import Ask, Emit, ignore
+from nacre.backoff import Backoff
+from nacre.config import Settings
+from nacre.errors import NacreError, SessionBusy, Stopped, StoreError, describe_error
+from nacre.messages import Message
+from nacre.opening import holder_of
+from nacre.runtime.app import App, Options
+from nacre.runtime.counters import Work, WorkCounts
+from nacre.runtime.worker_frames import (
+    Call,
+    Cancel,
+    Connection,
+    Decided,
+    Deliver,
+    Done,
+    End,
+    Failed,
+    FromWorker,
+    Happened,
+    NotStarted,
+    Ping,
+    Pong,
+    Question,
+    Ready,
+    Resume,
+    Start,
+    Stop,
+    Withdrawn,
+    asked_about,
+    encode,
+    from_worker,
+    told_error,
+)
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_MAX_LOSSES = 5
+"""How many workers may end while they are at one message; it is not given to a further one."""
+_ENDING = "the agent is shutting down"
+_LOST = "the process that was answering has ended; send the request again"
+_LASTS = 60.0
+"""Seconds after which a worker that ends is no failed start."""
+_messages: msgspec.msgpack.Decoder[Message | None] = msgspec.msgpack.Decoder(Message | None)
+
+
+class WorkerLost(NacreError):
+    """The process that ran the turn has ended; what was stored is kept, and the request can be sent again."""
+
+
+class Pace(Struct, frozen=True, kw_only=True):
+    """How workers are watched, in seconds.
+
+    Every `beat` a worker is asked whether it lives; after `missed` questions without an answer it is killed, and after
+    `dying` more it is replaced even if it is still there. One that was asked to end has `ending`.
+    """
+
+    beat: float = 1.0
+    missed: int = 10
+    dying: float = 2.0
+    ending: float = 1.0
+    starting: float = 120.0
+    backoff: Backoff = Backoff(first=0.1, longest=30.0)
+
+
+class WorkerSetup(Struct, frozen=True, kw_only=True):
+    """How many workers an agent has, and what starts one; `log_form` is "" where they log nothing themselves."""
+
+    count: int
+    module: str
+    log_form: Literal["", "json", "text"] = ""
+    log_level: str = "info"
+    secrets: Sequence[str] = ()
+    pace: Pace = Pace()
+    kill: Callable[[int], None] = lambda pid: os.kill(pid, signal.SIGKILL)
+
+
+class WorkerKernel:
+    """The kernel of an agent whose turns run in workers; each session has its worker, by its key."""
+
+    def __init__(self, app: App, setup: WorkerSetup, *, settings: Settings, options: Options) -> None:
+        self._app, self._setup = app, setup
+        tables, environ, given = dict(settings.tables), dict(settings.environ), msgspec.to_builtins(options)
+        self._workers = [
+            _Worker(
+                setup,
+                Start(number, tables, environ, given, setup.log_form, setup.log_level, list(setup.secrets)),
+                take_over=self._take_over,
+            )
+            for number in range(setup.count)
+        ]
+        self._at_work: Counter[str] = Counter()
+        self._answered: dict[str, list[str]] = {}
+        self._has_news = False
+        self._tasks: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        try:
+            async with anyio.create_task_group() as starting:
+                for worker in self._workers:
+                    starting.start_soon(self._tasks.start, worker.run)
+        except BaseException:
+            await self.__aexit__()
+            raise
+        self._tasks.start_soon(self._watch)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        tasks, self._tasks = self._tasks, None
+        if tasks is None:
+            return
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as ending:
+                for worker in self._workers:
+                    ending.start_soon(worker.end)
+        tasks.cancel_scope.cancel()
+        await tasks.__aexit__(None, None, None)
+
+    # ---- what a kernel does
+
+    async def deliver(self, message: UserMessage, *, emit: Emit = ignore, ask: Ask | None = None) -> Message | None:
+        """Pass a message to its session's worker and wait for the answer, as `Kernel.deliver` does.
+
+        If the worker ends, a message with an id goes to the next one, unless something of its answer was emitted.
+        Raises WorkerLost where that cannot be.
+        """
+
+        def frame(id: int) -> Deliver:
+            return Deliver(id, message, emit is not ignore, ask is not None)
+
+        key = message.key
+        done = await self._request(key, frame, emit=emit, ask=ask, is_repeatable=bool(message.id))
+        found = _messages.decode(done.value)
+        if found is None and key in self._at_work:
+            self._answered[key] = done.ids
+        return found
+
+    async def resume(self, key: str, *, emit: Emit = ignore, ask: Ask | None = None) -> Message | None:
+        """Finish the turn that a crash cut short; None if there is none."""
+
+        def frame(id: int) -> Resume:
+            return Resume(id, key, emit is not ignore, ask is not None)
+
+        return _messages.decode((await self._request(key, frame, emit=emit, ask=ask, is_repeatable=False)).value)
+
+    async def call(  # noqa: PLR0913 - what is asked, where, and who hears of it
+        self, name: str, data: object, result: type[T], *, key: str, emit: Emit = ignore, is_repeatable: bool
+    ) -> T:
+        """Have a handler of the worker of a session do something; raises as `deliver` does."""
+        raw = Raw(encode(data))
+
+        def frame(id: int) -> Call:
+            return Call(id, name, raw, emit is not ignore)
+
+        done = await self._request(key, frame, emit=emit, ask=None, is_repeatable=is_repeatable)
+        return msgspec.msgpack.decode(done.value, type=result)
+
+    def stop(self, key: str) -> bool:
+        """Stop the turn that runs in a session; False if none does."""
+        worker = self._worker_of(key)
+        return self.is_at_work(key) and worker.send(Stop(key))
+
+    def is_at_work(self, key: str) -> bool:
+        """Tell whether a turn runs in a session, or waits to."""
+        return key in self._at_work or key in self._worker_of(key).load.children
+
+    def ids_answered(self, key: str) -> list[str]:
+        """The ids of the messages that the turn in a session answers, as far as is known here."""
+        return self._answered.get(key, [])
+
+    def __len__(self) -> int:
+        return sum(worker.load.actors for worker in self._workers)
+
+    # ---- what is shown of it
+
+    @property
+    def running(self) -> int:
+        """How many sessions have a request under way."""
+        return len(self._at_work)
+
+    @property
+    def restarts(self) -> int:
+        """How many workers were replaced since the start."""
+        return sum(worker.restarts for worker in self._workers)
+
+    @property
+    def up(self) -> list[bool]:
+        """Each worker, and whether it takes requests now."""
+        return [worker.is_up for worker in self._workers]
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes of the workers that run."""
+        return [worker.process.pid for worker in self._workers if worker.process is not None]
+
+    def add_work(self, work: Work) -> None:
+        """Add what all workers have counted, those that ended too."""
+        for worker in self._workers:
+            for counts in (worker.load.counts, *worker.earlier):
+                work.add(counts)
+
+    # ---- how
+
+    def _worker_of(self, key: str) -> _Worker:
+        # A child works for its parent, in the same process.
+        return self._workers[crc32(self._app.children.outermost(key).encode()) % len(self._workers)]
+
+    async def _request(
+        self,
+        key: str,
+        frame: Callable[[int], Deliver | Resume | Call],
+        *,
+        emit: Emit,
+        ask: Ask | None,
+        is_repeatable: bool,
+    ) -> Done:
+        worker, losses = self._worker_of(key), 0
+        self._at_work[key] += 1
+        try:
+            while True:
+                await worker.wait_until_up()
+                if self._tasks is None:
+                    raise Stopped(_ENDING)
+                pending = _Pending(key, emit, ask, self._tasks)
+                try:
+                    return await worker.request(frame, pending)
+                except WorkerLost:
+                    losses += 1
+                    if not is_repeatable or pending.has_emitted or losses >= _MAX_LOSSES:
+                        raise
+        finally:
+            self._has_news = True
+            self._at_work[key] -= 1
+            if not self._at_work[key]:
+                del self._at_work[key]
+                self._answered.pop(key, None)
+
+    async def _watch(self) -> None:
+        """Ask every worker whether it lives, and tell the first one whether there is anything new in the store."""
+        while True:
+            await anyio.sleep(self._setup.pace.beat)
+            has_news, self._has_news = self._has_news, False
+            for worker in self._workers:
+                worker.ping(has_news=has_news and worker is self._workers[0])
+
+    async def _take_over(self, pid: int, keys: Sequence[str]) -> None:
+        """Take turns over from a process that does not end, so that nothing that it still does is stored."""
+
+        def take() -> None:
+            sessions = self._app.sessions
+            for key in keys:
+                lease = sessions.hold(key)
+                if holder_of(sessions.location, lease.key) == pid:
+                    with suppress(SessionBusy):
+                        lease.take_over()
+                    lease.close()
+
+        try:
+            with anyio.move_on_after(self._setup.pace.dying):
+                await anyio.to_thread.run_sync(take, abandon_on_cancel=True)
+        except StoreError as error:
+            logger.warning("turns of a stuck worker were not taken over", extra={"error": describe_error(error)})
+
+
+class _Pending:
+    """A request that a worker has: who waits for it, and who is told and asked meanwhile."""
+
+    def __init__(self, key: str, emit: Emit, ask: Ask | None, tasks: TaskGroup) -> None:
+        self.key, self.emit, self.ask, self.tasks = key, emit, ask, tasks
+        self.has_emitted = False
+        self.result: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+
+    def settle(self, outcome: Done | Exception) -> None:
+        if self.result.done():
+            return
+        if isinstance(outcome, Done):
+            self.result.set_result(outcome)
+        else:
+            self.result.set_exception(outcome)
+
+
+class _Worker:
+    """One worker and those that replace it."""
+
+    def __init__(self, setup: WorkerSetup, start: Start, *, take_over: Callable[[int, Sequence[str]], Any]) -> None:
+        self._setup, self._pace, self._start, self._take_over = setup, setup.pace, start, take_over
+        self.process: Process | None = None
+        self.load = Pong(WorkCounts(), 0, [])
+        self.earlier: list[WorkCounts] = []
+        self.restarts = 0
+        self._connection: Connection[FromWorker] | None = None
+        self._up, self._lost = anyio.Event(), anyio.Event()
+        self._refusal: Exception | None = None
+        self._reason = ""
+        self._pending: dict[int, _Pending] = {}
+        self._questions: dict[int, anyio.CancelScope] = {}
+        self._numbers = count()
+        self._unanswered = 0
+        self._is_ending = False
+
+    @property
+    def is_up(self) -> bool:
+        return self._up.is_set() and not self._is_ending
+
+    # ---- its life
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Run the worker and its successors; raises what keeps the very first one from starting."""
+        await self._begin()
+        task_status.started()
+        waits = self._pace.backoff.waits()
+        begun = anyio.current_time()
+        while not self._is_ending:
+            if self.is_up:
+                await self._lost.wait()
+                await self._bury()
+                if self._is_ending:
+                    return
+                if anyio.current_time() - begun > _LASTS:
+                    waits = self._pace.backoff.waits()
+            await anyio.sleep(next(waits))
+            begun = anyio.current_time()
+            try:
+                await self._begin()
+                logger.info("a worker was restarted", extra={"worker": self._start.number})
+            except Exception as error:  # noqa: BLE001 - it is logged
+                # Whatever it is, the next attempt may succeed; its requests wait.
+                about = {"worker": self._start.number, "error": describe_error(error)}
+                logger.error("a worker could not be restarted; retrying", extra=about)  # noqa: TRY400 - it is described
+            self.restarts += 1
+
+    async def _begin(self) -> None:
+        """Start a process and wait until it takes requests."""
+        ours, theirs = socket.socketpair()
+        self._lost, self._refusal, self._reason, self._unanswered = anyio.Event(), None, "", 0
+        ready = anyio.Event()
+        command = [sys.executable, "-P", "-m", self._setup.module, str(theirs.fileno())]
+        with theirs:
+            try:
+                # A group of its own: a Ctrl-C at the daemon's terminal is the daemon's, which ends its workers.
+                self.process = await anyio.open_process(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,
+                    stderr=None,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            except BaseException:
+                ours.close()
+                raise
+        lost = self._lost
+
+        def receive(frame: FromWorker) -> None:
+            if lost.is_set():
+                return  # it was given up
+            if isinstance(frame, Ready):
+                ready.set()
+            self._receive(frame)
+
+        def lose(reason: str) -> None:
+            self._reason = self._reason or reason
+            lost.set()
+            ready.set()
+
+        connect = asyncio.get_running_loop().create_unix_connection
+        _, self._connection = await connect(lambda: Connection(from_worker, receive=receive, lost=lose), sock=ours)
+        self._connection.send(self._start)
+        with anyio.move_on_after(self._pace.starting):
+            await ready.wait()
+        if not ready.is_set() or lost.is_set():
+            refusal = self._refusal
+            await self._bury()
+            raise refusal or NacreError(f"worker {self._start.number} ended before it was ready")
+        self._up.set()
+
+    async def _bury(self) -> None:
+        """Make sure that the process has ended, or can store nothing; those who wait for it learn that it is lost."""
+        self._up = anyio.Event()
+        process, self.process = self.process, None
+        connection, self._connection = self._connection, None
+        keys = [*{pending.key for pending in self._pending.values()}, *self.load.children]
+        if connection is not None:
+            connection.abort()
+        with anyio.CancelScope(shield=True):
+            if process is not None:
+                await self._put_down(process, keys)
+        self.earlier = [*self.earlier, self.load.counts]
+        if len(self.earlier) > 1:
+            total = Work()
+            for counts in self.earlier:
+                total.add(counts)
+            self.earlier = [total.counts()]
+        self.load = Pong(WorkCounts(), 0, [])
+        for scope in self._questions.values():
+            scope.cancel()
+        self._questions.clear()
+        pending, self._pending = self._pending, {}
+        for one in pending.values():
+            one.settle(Stopped(_ENDING) if self._is_ending else WorkerLost(_LOST))
+
+    async def _put_down(self, process: Process, keys: Sequence[str]) -> None:
+        with suppress(ProcessLookupError):
+            if process.returncode is None:
+                self._setup.kill(process.pid)
+        with anyio.move_on_after(self._pace.dying):
+            await process.wait()
+        about = {"worker": self._start.number, "pid": process.pid, "status": process.returncode}
+        if process.returncode is None:
+            logger.error("a worker does not end; its turns are taken over", extra=about)
+            await self._take_over(process.pid, keys)
+        elif not self._is_ending:
+            logger.error("a worker ended; it is restarted", extra={**about, "reason": self._reason})
+
+    async def end(self) -> None:
+        """End it in order, and else at once."""
+        self._is_ending = True
+        process = self.process
+        if process is not None:
+            self.send(End())
+            with anyio.move_on_after(self._pace.ending):
+                await process.wait()
+            await self._bury()
+        # Whoever waits for it learns that it does not come.
+        self._lost.set()
+        self._up.set()
+
+    # ---- what it is asked
+
+    async def wait_until_up(self) -> None:
+        """Wait until it takes requests; raises Stopped if it ends instead."""
+        while not self.is_up:
+            if self._is_ending:
+                raise Stopped(_ENDING)
+            await self._up.wait()
+
+    async def request(self, frame: Callable[[int], Deliver | Resume | Call], pending: _Pending) -> Done:
+        """Send a request and wait for its result; raises WorkerLost if the worker ends first."""
+        id = next(self._numbers)
+        sent = frame(id)
+        self.send(sent)
+        self._pending[id] = pending
+        try:
+            return await pending.result
+        except asyncio.CancelledError:
+            self.send(Cancel(id))
+            raise
+        finally:
+            self._pending.pop(id, None)
+
+    def ping(self, *, has_news: bool) -> None:
+        """Ask whether it lives; one that has not answered for too long is given up."""
+        if not self.is_up:
+            return
+        if self._unanswered >= self._pace.missed:
+            self._reason = f"it did not answer for {self._pace.missed * self._pace.beat:g} seconds"
+            self._lost.set()
+            return
+        self._unanswered += 1
+        self.send(Ping(has_news))
+
+    def send(self, frame: Any) -> bool:
+        """Send a frame; False if there is nobody to send it to."""
+        if self._connection is None:
+            return False
+        self._connection.send(frame)
+        return True
+
+    def _receive(self, frame: FromWorker) -> None:
+        match frame:
+            case Ready():
+                pass
+            case NotStarted(error):
+                self._refusal = told_error(error)
+            case Happened(id, events):
+                if (pending := self._pending.get(id)) is not None:
+                    pending.has_emitted = True
+                    for event in events:
+                        pending.emit(event)
+            case Question():
+                pending = self._pending.get(frame.id)
+                if pending is not None and pending.ask is not None:
+                    scope = self._questions[frame.question] = anyio.CancelScope()
+                    pending.tasks.start_soon(self._decide, frame, pending.ask, scope)
+            case Withdrawn(question):
+                if (asking := self._questions.get(question)) is not None:
+                    asking.cancel()
+            case Done(id):
+                if (pending := self._pending.get(id)) is not None:
+                    pending.settle(frame)
+            case Failed(id, error):
+                if (pending := self._pending.get(id)) is not None:
+                    pending.settle(told_error(error))
+            case Pong():
+                self.load, self._unanswered = frame, 0
+
+    async def _decide(self, asked: Question, ask: Ask, scope: anyio.CancelScope) -> None:
+        """Ask a person what the worker asks."""
+        with scope:
+            try:
+                answer = await ask(asked_about(asked))
+            except Exception:
+                # Who cannot be asked has not said yes.
+                logger.exception("a question could not be asked")
+                answer = "no"
+            self.send(Decided(asked.question, answer))
+        self._questions.pop(asked.question, None)
