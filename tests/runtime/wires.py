@@ -18,6 +18,7 @@ from nacre.config import Settings
 from nacre.errors import ConfigError
 from nacre.runtime.agents import Agents
 from nacre.runtime.daemon import GROUP
+from nacre.runtime.workers import WorkerSetup
 from tests.ollama_server import Answer, OllamaServer, done, said, serving
 
 MODELS = {"gemma4:e4b": ["completion", "tools"]}
@@ -143,13 +144,18 @@ class House(NamedTuple):
 
 @asynccontextmanager
 async def house(
-    wires: Mapping[str, Wire], *, start: bool = True, grace: float = 8.0, **sections: Any
+    wires: Mapping[str, Wire],
+    *,
+    start: bool = True,
+    grace: float = 8.0,
+    workers: WorkerSetup | None = None,
+    **sections: Any,
 ) -> AsyncIterator[House]:
     """Both agents, until the block ends; they end in order. What does not start is tried again often."""
     async with AsyncExitStack() as stack:
         main = await stack.enter_async_context(serving(Voice("main")))
         clerk = await stack.enter_async_context(serving(Voice("clerk")))
-        agents = await stack.enter_async_context(Agents(grace=grace, backoff=Backoff(first=0.01)))
+        agents = await stack.enter_async_context(Agents(grace=grace, backoff=Backoff(first=0.01), workers=workers))
         made = House(agents, main, clerk, wires)  # type: ignore[arg-type] # serving gives back what it is given
         if start:
             await agents.start(made.settings(**sections))

@@ -42,7 +42,7 @@ class Agents:
     own, as many for each agent.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a choice of its own, by name
         self,
         *,
         store: str | None = None,

@@ -45,9 +45,9 @@ from nacre.runtime.worker_frames import (
     Stop,
     ToWorker,
     Withdrawn,
-    ask_about,
     encode,
-    tell_error,
+    encode_error,
+    encode_question,
     to_worker,
 )
 
@@ -103,7 +103,7 @@ async def _work(wire: socket.socket, handlers: Mapping[str, Handler], run: RunAg
         except Exception as error:
             # Whatever keeps it from starting, or went wrong while it ended.
             logger.exception("a worker failed")
-            connection.send(NotStarted(tell_error(error)))
+            connection.send(NotStarted(encode_error(error)))
         connection.close()
 
 
@@ -129,7 +129,7 @@ class _Server:
             task.cancel()
 
     def leave(self, _: str) -> None:
-        """The daemon is gone: whoever comes after it must find nothing running."""
+        """The daemon is gone: the next one must find nothing running."""
         if not self._over.is_set():
             os._exit(1)
 
@@ -168,13 +168,13 @@ class _Server:
             flush()
             self._send(Done(request.id, Raw(encode(value)), ids))
         except asyncio.CancelledError:
-            self._send(Failed(request.id, tell_error(Stopped("the agent is shutting down"))))
+            self._send(Failed(request.id, encode_error(Stopped("the agent is shutting down"))))
         except Exception as error:
             # It is data from here on; what nobody expected is logged where it happened.
             if not isinstance(error, NacreError):
                 logger.exception("a request failed in a worker")
             flush()
-            self._send(Failed(request.id, tell_error(error)))
+            self._send(Failed(request.id, encode_error(error)))
         finally:
             del self._requests[request.id]
 
@@ -217,7 +217,7 @@ class _Server:
             number = next(self._numbers)
             waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             self._questions[number] = waiting
-            self._send(ask_about(approval, question=number, id=id))
+            self._send(encode_question(approval, question=number, id=id))
             try:
                 return await waiting
             except asyncio.CancelledError:

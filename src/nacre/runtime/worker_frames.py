@@ -104,7 +104,7 @@ class End(Sent, frozen=True, tag=True, array_like=True):
 # ---- from a worker to the daemon
 
 
-class ToldError(Struct, frozen=True, array_like=True):
+class SentError(Struct, frozen=True, array_like=True):
     """An error: the class of `nacre.errors` that it is of, what it says, and what callers read of it."""
 
     kind: str
@@ -120,7 +120,7 @@ class Ready(Sent, frozen=True, tag=True, array_like=True):
 class NotStarted(Sent, frozen=True, tag=True, array_like=True):
     """The worker cannot start."""
 
-    error: ToldError
+    error: SentError
 
 
 class Happened(Sent, frozen=True, tag=True, array_like=True):
@@ -163,7 +163,7 @@ class Failed(Sent, frozen=True, tag=True, array_like=True):
     """A request failed."""
 
     id: int
-    error: ToldError
+    error: SentError
 
 
 class Pong(Sent, frozen=True, tag=True, array_like=True):
@@ -283,24 +283,24 @@ class WorkerFault(Exception):
     """Something unexpected happened in a worker, which has logged it."""
 
 
-def tell_error(error: BaseException) -> ToldError:
+def encode_error(error: BaseException) -> SentError:
     """An error as it is sent: of a class that every process knows."""
     if not isinstance(error, NacreError):
-        return ToldError(_INTERNAL, "")
+        return SentError(_INTERNAL, "")
     known = next(cls for cls in type(error).__mro__ if getattr(errors, cls.__name__, None) is cls)
-    return ToldError(known.__name__, str(error), summary=error.summary, wait=getattr(error, "wait", None))
+    return SentError(known.__name__, str(error), summary=error.summary, wait=getattr(error, "wait", None))
 
 
-def told_error(told: ToldError) -> Exception:
+def decode_error(sent: SentError) -> Exception:
     """The error that was sent."""
-    kind = getattr(errors, told.kind, None)
+    kind = getattr(errors, sent.kind, None)
     if not (isinstance(kind, type) and issubclass(kind, NacreError)):
         return WorkerFault("something unexpected happened in a worker; its log has the details")
-    error: NacreError = kind(told.text)
+    error: NacreError = kind(sent.text)
     if isinstance(error, errors.RateLimited):
-        error.wait = told.wait
-    if told.summary:
-        error.summary = told.summary
+        error.wait = sent.wait
+    if sent.summary:
+        error.summary = sent.summary
     return error
 
 
@@ -318,7 +318,7 @@ class DescribedTool:
         raise NacreError(f"the tool {self.spec.name} runs in another process")
 
 
-def ask_about(approval: Approval, *, question: int, id: int) -> Question:
+def encode_question(approval: Approval, *, question: int, id: int) -> Question:
     """A question as it is sent."""
     tool = approval.tool
     return Question(
@@ -335,7 +335,7 @@ def ask_about(approval: Approval, *, question: int, id: int) -> Question:
     )
 
 
-def asked_about(asked: Question) -> Approval:
+def decode_question(asked: Question) -> Approval:
     """The question that was sent."""
     return Approval(
         tool=DescribedTool(asked.spec, asked.effect),

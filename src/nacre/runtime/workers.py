@@ -19,7 +19,7 @@ from zlib import crc32
 import anyio
 import anyio.to_thread
 import msgspec
-from anyio.abc import Process, TaskGroup
+from anyio.abc import TaskGroup
 from msgspec import Raw, Struct
 
 from nacre.agent.actor import UserMessage
@@ -51,10 +51,10 @@ from nacre.runtime.worker_frames import (
     Start,
     Stop,
     Withdrawn,
-    asked_about,
+    decode_error,
+    decode_question,
     encode,
     from_worker,
-    told_error,
 )
 
 logger = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _MAX_LOSSES = 5
 """How many workers may end while they are at one message; it is not given to a further one."""
+_TICK = 0.01
 _ENDING = "the agent is shutting down"
 _LOST = "the process that was answering has ended; send the request again"
 _LASTS = 60.0
@@ -120,15 +121,25 @@ class WorkerKernel:
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        self._tasks = await anyio.create_task_group().__aenter__()
+        tasks = self._tasks = await anyio.create_task_group().__aenter__()
+        refusals: list[Exception] = []
+
+        async def start(worker: _Worker) -> None:
+            try:
+                await tasks.start(worker.run)
+            except Exception as error:  # noqa: BLE001 - it is raised again below, and not as one of a group
+                refusals.append(error)
+
         try:
             async with anyio.create_task_group() as starting:
                 for worker in self._workers:
-                    starting.start_soon(self._tasks.start, worker.run)
+                    starting.start_soon(start, worker)
+            if refusals:
+                raise refusals[0]  # noqa: TRY301 - the others are ended, as after any other failure
         except BaseException:
             await self.__aexit__()
             raise
-        self._tasks.start_soon(self._watch)
+        tasks.start_soon(self._watch)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -199,6 +210,10 @@ class WorkerKernel:
 
     # ---- what is shown of it
 
+    def number_of(self, key: str) -> int:
+        """Which worker a session has; that of a child is its parent's."""
+        return crc32(self._app.children.outermost(key).encode()) % len(self._workers)
+
     @property
     def running(self) -> int:
         """How many sessions have a request under way."""
@@ -222,14 +237,13 @@ class WorkerKernel:
     def add_work(self, work: Work) -> None:
         """Add what all workers have counted, those that ended too."""
         for worker in self._workers:
-            for counts in (worker.load.counts, *worker.earlier):
-                work.add(counts)
+            work.add(worker.counted.counts())
+            work.add(worker.load.counts)
 
     # ---- how
 
     def _worker_of(self, key: str) -> _Worker:
-        # A child works for its parent, in the same process.
-        return self._workers[crc32(self._app.children.outermost(key).encode()) % len(self._workers)]
+        return self._workers[self.number_of(key)]
 
     async def _request(
         self,
@@ -289,7 +303,7 @@ class WorkerKernel:
 
 
 class _Pending:
-    """A request that a worker has: who waits for it, and who is told and asked meanwhile."""
+    """A request that a worker has: who waits for it, and who hears of it and is asked meanwhile."""
 
     def __init__(self, key: str, emit: Emit, ask: Ask | None, tasks: TaskGroup) -> None:
         self.key, self.emit, self.ask, self.tasks = key, emit, ask, tasks
@@ -310,9 +324,10 @@ class _Worker:
 
     def __init__(self, setup: WorkerSetup, start: Start, *, take_over: Callable[[int, Sequence[str]], Any]) -> None:
         self._setup, self._pace, self._start, self._take_over = setup, setup.pace, start, take_over
-        self.process: Process | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self._left: list[subprocess.Popen[bytes]] = []
         self.load = Pong(WorkCounts(), 0, [])
-        self.earlier: list[WorkCounts] = []
+        self.counted = Work()
         self.restarts = 0
         self._connection: Connection[FromWorker] | None = None
         self._up, self._lost = anyio.Event(), anyio.Event()
@@ -323,6 +338,7 @@ class _Worker:
         self._numbers = count()
         self._unanswered = 0
         self._is_ending = False
+        self._life = anyio.CancelScope()
 
     @property
     def is_up(self) -> bool:
@@ -332,28 +348,31 @@ class _Worker:
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Run the worker and its successors; raises what keeps the very first one from starting."""
-        await self._begin()
-        task_status.started()
-        waits = self._pace.backoff.waits()
-        begun = anyio.current_time()
-        while not self._is_ending:
-            if self.is_up:
-                await self._lost.wait()
-                await self._bury()
-                if self._is_ending:
-                    return
-                if anyio.current_time() - begun > _LASTS:
-                    waits = self._pace.backoff.waits()
-            await anyio.sleep(next(waits))
+        with self._life:
+            await self._begin()
+            task_status.started()
+            waits = self._pace.backoff.waits()
             begun = anyio.current_time()
-            try:
-                await self._begin()
-                logger.info("a worker was restarted", extra={"worker": self._start.number})
-            except Exception as error:  # noqa: BLE001 - it is logged
-                # Whatever it is, the next attempt may succeed; its requests wait.
-                about = {"worker": self._start.number, "error": describe_error(error)}
-                logger.error("a worker could not be restarted; retrying", extra=about)  # noqa: TRY400 - it is described
-            self.restarts += 1
+            while True:
+                if self.is_up:
+                    await self._lost.wait()
+                    if self._is_ending:
+                        return
+                    about = {"worker": self._start.number, "reason": self._reason}
+                    logger.error("a worker is lost; it is replaced", extra=about)
+                    await self._bury()
+                    if anyio.current_time() - begun > _LASTS:
+                        waits = self._pace.backoff.waits()
+                await anyio.sleep(next(waits))
+                begun = anyio.current_time()
+                try:
+                    await self._begin()
+                except Exception as error:  # noqa: BLE001 - whatever it is, the next attempt may succeed
+                    about = {"worker": self._start.number, "reason": describe_error(error)}
+                    logger.error("a worker could not be started; retrying", extra=about)  # noqa: TRY400 - described
+                else:
+                    self.restarts += 1
+                    logger.info("a worker was started again", extra={"worker": self._start.number})
 
     async def _begin(self) -> None:
         """Start a process and wait until it takes requests."""
@@ -363,16 +382,16 @@ class _Worker:
         command = [sys.executable, "-P", "-m", self._setup.module, str(theirs.fileno())]
         with theirs:
             try:
-                # A group of its own: a Ctrl-C at the daemon's terminal is the daemon's, which ends its workers.
-                self.process = await anyio.open_process(
+                # A session of its own: a Ctrl-C at the daemon's terminal is the daemon's, which ends its workers. Not
+                # in a thread: a worker ends with the thread that started it.
+                self.process = subprocess.Popen(  # noqa: ASYNC220, S603 - that is why, and our own module
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=2,
-                    stderr=None,
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,
                 )
-            except BaseException:
+            except OSError:
                 ours.close()
                 raise
         lost = self._lost
@@ -390,19 +409,23 @@ class _Worker:
             ready.set()
 
         connect = asyncio.get_running_loop().create_unix_connection
-        _, self._connection = await connect(lambda: Connection(from_worker, receive=receive, lost=lose), sock=ours)
-        self._connection.send(self._start)
-        with anyio.move_on_after(self._pace.starting):
-            await ready.wait()
-        if not ready.is_set() or lost.is_set():
-            refusal = self._refusal
+        try:
+            _, self._connection = await connect(lambda: Connection(from_worker, receive=receive, lost=lose), sock=ours)
+            self._connection.send(self._start)
+            with anyio.move_on_after(self._pace.starting):
+                await ready.wait()
+            if not ready.is_set() or lost.is_set():
+                why = f"worker {self._start.number} ended before it was ready"
+                raise self._refusal or NacreError(why)  # noqa: TRY301 - the process must end after any failure
+        except BaseException:
             await self._bury()
-            raise refusal or NacreError(f"worker {self._start.number} ended before it was ready")
+            raise
         self._up.set()
 
     async def _bury(self) -> None:
         """Make sure that the process has ended, or can store nothing; those who wait for it learn that it is lost."""
-        self._up = anyio.Event()
+        if self._up.is_set():
+            self._up = anyio.Event()
         process, self.process = self.process, None
         connection, self._connection = self._connection, None
         keys = [*{pending.key for pending in self._pending.values()}, *self.load.children]
@@ -411,12 +434,7 @@ class _Worker:
         with anyio.CancelScope(shield=True):
             if process is not None:
                 await self._put_down(process, keys)
-        self.earlier = [*self.earlier, self.load.counts]
-        if len(self.earlier) > 1:
-            total = Work()
-            for counts in self.earlier:
-                total.add(counts)
-            self.earlier = [total.counts()]
+        self.counted.add(self.load.counts)
         self.load = Pong(WorkCounts(), 0, [])
         for scope in self._questions.values():
             scope.cancel()
@@ -425,30 +443,26 @@ class _Worker:
         for one in pending.values():
             one.settle(Stopped(_ENDING) if self._is_ending else WorkerLost(_LOST))
 
-    async def _put_down(self, process: Process, keys: Sequence[str]) -> None:
-        with suppress(ProcessLookupError):
-            if process.returncode is None:
-                self._setup.kill(process.pid)
-        with anyio.move_on_after(self._pace.dying):
-            await process.wait()
-        about = {"worker": self._start.number, "pid": process.pid, "status": process.returncode}
+    async def _put_down(self, process: subprocess.Popen[bytes], keys: Sequence[str]) -> None:
+        if process.poll() is None:
+            self._setup.kill(process.pid)
+        await _wait(process, self._pace.dying)
         if process.returncode is None:
+            about = {"worker": self._start.number, "pid": process.pid}
             logger.error("a worker does not end; its turns are taken over", extra=about)
+            self._left.append(process)
             await self._take_over(process.pid, keys)
-        elif not self._is_ending:
-            logger.error("a worker ended; it is restarted", extra={**about, "reason": self._reason})
 
     async def end(self) -> None:
         """End it in order, and else at once."""
-        self._is_ending = True
-        process = self.process
-        if process is not None:
+        is_up, self._is_ending = self.is_up, True
+        if is_up and self.process is not None:
             self.send(End())
-            with anyio.move_on_after(self._pace.ending):
-                await process.wait()
+            await _wait(self.process, self._pace.ending)
             await self._bury()
-        # Whoever waits for it learns that it does not come.
-        self._lost.set()
+        # One that was just being started is killed.
+        self._life.cancel()
+        # Those who wait for it learn that it does not come.
         self._up.set()
 
     # ---- what it is asked
@@ -476,6 +490,8 @@ class _Worker:
 
     def ping(self, *, has_news: bool) -> None:
         """Ask whether it lives; one that has not answered for too long is given up."""
+        # Those that did not end when they were killed leave nothing behind once they have.
+        self._left = [process for process in self._left if process.poll() is None]
         if not self.is_up:
             return
         if self._unanswered >= self._pace.missed:
@@ -497,7 +513,7 @@ class _Worker:
             case Ready():
                 pass
             case NotStarted(error):
-                self._refusal = told_error(error)
+                self._refusal = decode_error(error)
             case Happened(id, events):
                 if (pending := self._pending.get(id)) is not None:
                     pending.has_emitted = True
@@ -516,7 +532,7 @@ class _Worker:
                     pending.settle(frame)
             case Failed(id, error):
                 if (pending := self._pending.get(id)) is not None:
-                    pending.settle(told_error(error))
+                    pending.settle(decode_error(error))
             case Pong():
                 self.load, self._unanswered = frame, 0
 
@@ -524,10 +540,17 @@ class _Worker:
         """Ask a person what the worker asks."""
         with scope:
             try:
-                answer = await ask(asked_about(asked))
+                answer = await ask(decode_question(asked))
             except Exception:
                 # Who cannot be asked has not said yes.
                 logger.exception("a question could not be asked")
                 answer = "no"
             self.send(Decided(asked.question, answer))
         self._questions.pop(asked.question, None)
+
+
+async def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait until a process has ended, and not for longer than so many seconds."""
+    with anyio.move_on_after(seconds):
+        while process.poll() is None:  # noqa: ASYNC110 - it says by no event that it ends
+            await anyio.sleep(_TICK)

@@ -140,7 +140,7 @@ def work(app: App, turns: Turns, asked: ParsedRequest) -> Callable[[Emit], Await
     return answer
 
 
-# ---- in a worker, which has the session at hand
+# ---- in a worker, which has the session in memory
 
 
 class _Refusal(Struct, frozen=True, kw_only=True):

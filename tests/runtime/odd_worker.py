@@ -1,0 +1,92 @@
+"""Workers that misbehave, as programs: `python -m tests.runtime.odd_worker SOCKET`, which one is in NACRE_ODD.
+
+`deaf` does not notice that the daemon has given it up, and writes to the file NACRE_NOTES how its requests failed.
+`scripted` has a model that does what the user's words say.
+`absent` ends at once; `silent` never says that it is ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import nacre
+from nacre.agent.ports import Context, Emit, Reply, Text
+from nacre.config import Settings
+from nacre.errors import RateLimited
+from nacre.messages import Message
+from nacre.runtime import worker
+from nacre.runtime.app import App, Options
+from nacre.runtime.worker_frames import SentError, encode_error
+from nacre.web.api.openai_requests import make_handlers
+
+
+class Obedient:
+    """A model that does what it hears."""
+
+    model = "obedient"
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        words = str(context.messages[-1].content)
+        match words:
+            case "end":
+                os._exit(9)
+            case "begin and end":
+                emit(Text("half"))
+                # What was emitted is on its way after a few rounds of the loop.
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                os._exit(9)
+            case "bug":
+                raise KeyError("pearl")
+            case "limit":
+                raise RateLimited("too many requests", wait=2.5)
+            case _:
+                pass
+        for word in ("I heard ", words):
+            emit(Text(word))
+        return Reply(message=Message(role="assistant", content=f"I heard {words}", model=self.model))
+
+    async def close(self) -> None:
+        """Close nothing."""
+
+
+@asynccontextmanager
+async def run_scripted(settings: Settings, options: Options, _: int) -> AsyncIterator[App]:
+    """An agent without tools and memory."""
+    assert options.store is not None
+    with nacre.open(options.store) as sessions:
+        app = App(settings, sessions, Obedient())
+        app.kernel = worker.make_kernel(app)
+        async with app.kernel:
+            yield app
+
+
+def note_errors() -> None:
+    """Go on when the daemon is gone, and note what comes of requests."""
+
+    def noted(error: BaseException) -> SentError:
+        with Path(os.environ["NACRE_NOTES"]).open("a", encoding="utf-8") as file:
+            file.write(f"{type(error).__name__}\n")
+        return encode_error(error)
+
+    worker.encode_error = noted  # type: ignore[attr-defined] # this program is the test's own
+    os._exit = print  # type: ignore[assignment] # the same
+
+
+if __name__ == "__main__":
+    match os.environ["NACRE_ODD"]:
+        case "absent":
+            sys.exit(3)
+        case "silent":
+            signal.pause()
+        case "deaf":
+            note_errors()
+            worker.main(make_handlers())
+        case _:
+            worker.main(make_handlers(), run_scripted)

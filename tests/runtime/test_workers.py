@@ -1,0 +1,490 @@
+"""Turns in processes of their own: answered once, whatever ends, hangs or is replaced."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+import nacre
+from nacre.agent.actor import UserMessage
+from nacre.agent.ports import STOPPED, Answer, Approval, Event, Notice, Text
+from nacre.backoff import Backoff
+from nacre.config import Settings
+from nacre.errors import Conflict, NacreError, RateLimited, Stopped
+from nacre.providers.scripted import Scripted
+from nacre.runtime import App
+from nacre.runtime.app import Options
+from nacre.runtime.counters import Work
+from nacre.runtime.worker_frames import WorkerFault
+from nacre.runtime.workers import Pace, WorkerKernel, WorkerLost, WorkerSetup
+from tests import ollama_server
+from tests.runtime.wires import House, Wire, house, wired
+
+PROJECT = Path(__file__).resolve().parents[2]
+HOME, OFFICE = "home::c::ann", "office::c::ann"
+QUICK = Pace(beat=0.05, missed=10, dying=0.5, backoff=Backoff(first=0.01))
+SETUP = WorkerSetup(count=2, module="nacre.web.worker", pace=QUICK)
+ODD = msgspec.structs.replace(SETUP, module="tests.runtime.odd_worker")
+PATIENT_START = 60.0
+
+
+@pytest.fixture
+def wires(monkeypatch: pytest.MonkeyPatch) -> dict[str, Wire]:
+    return wired(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def odd(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Choose which odd worker there is; they are modules of the tests."""
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT))
+    monkeypatch.setenv("NACRE_ODD", "scripted")
+    return lambda name: monkeypatch.setenv("NACRE_ODD", name)
+
+
+def kernel_of(house: House, name: str = "main") -> WorkerKernel:
+    kernel = house.agents.apps[name].kernel
+    assert isinstance(kernel, WorkerKernel)
+    return kernel
+
+
+def play(
+    wires: dict[str, Wire],
+    act: Callable[[House], Coroutine[Any, Any, None]],
+    *,
+    setup: WorkerSetup = SETUP,
+    **sections: Any,
+) -> None:
+    async def run() -> None:
+        async with house(wires, workers=setup, **sections) as made:
+            await act(made)
+
+    anyio.run(run)
+
+
+def said(home: Path, key: str, agent: str = "") -> list[tuple[str, Any]]:
+    with nacre.open(home / "nacre_home" / agent) as sessions:
+        return [(message.role, message.content) for message in sessions.get_history(key)]
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for something that another process brings about."""
+    with anyio.fail_after(PATIENT_START):
+        while not is_so():  # noqa: ASYNC110 - it says by no event that it happens
+            await anyio.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# ---- what it does
+
+
+def test_the_turns_of_each_agent_run_in_its_own_workers(home: Path, wires: dict[str, Wire]) -> None:
+    pids: list[int] = []
+
+    async def act(house: House) -> None:
+        wires["home"].say("pearl")
+        wires["office"].say("oyster")
+        assert await wires["home"].hears() == ["main heard pearl"]
+        assert await wires["office"].hears() == ["clerk heard oyster"]
+        pids.extend([*kernel_of(house).pids, *kernel_of(house, "clerk").pids])
+        assert len({os.getpid(), *pids}) == 5
+        # The daemon itself has asked no model.
+        assert [app.work.requests.total() for app in house.agents.apps.values()] == [0, 0]
+        wires["home"].say("/status")
+        assert (await wires["home"].hears(2))[1].endswith("; 2 of 2 workers")
+
+    play(wires, act)
+    assert said(home, HOME) == [("user", "pearl"), ("assistant", "main heard pearl")]
+    assert said(home, OFFICE, "agents/clerk") == [("user", "oyster"), ("assistant", "clerk heard oyster")]
+    assert [pid for pid in pids if is_alive(pid)] == []
+
+
+def test_sessions_are_spread_over_the_workers_and_what_they_count_is_added_up(
+    home: Path, wires: dict[str, Wire]
+) -> None:
+    async def act(house: House) -> None:
+        kernel = kernel_of(house)
+        async with anyio.create_task_group() as tasks:
+            for number in range(12):
+                tasks.start_soon(kernel.deliver, UserMessage(key=f"k{number}", content="hi", id="1"))
+
+        def counted() -> Work:
+            work = Work()
+            kernel.add_work(work)
+            return work
+
+        await until(lambda: counted().requests["gemma4:e4b"] == 12)
+        assert (sum(counted().turns.counts), counted().tokens_in["gemma4:e4b"]) == (12, 132)
+        await until(lambda: len(kernel) == 12)
+        # What a worker has counted is not lost with it.
+        os.kill(kernel.pids[0], signal.SIGKILL)
+        await until(lambda: kernel.restarts == 1)
+        assert sum(counted().turns.counts) == 12
+        assert 0 < len(kernel) < 12
+
+    play(wires, act)
+    assert said(home, "k11") == [("user", "hi"), ("assistant", "main heard hi")]
+
+
+def test_a_turn_is_stopped_where_it_runs(home: Path, wires: dict[str, Wire]) -> None:
+    async def act(house: House) -> None:
+        wires["home"].say("held")
+        await house.main.asked.wait()
+        kernel = kernel_of(house)
+        assert (kernel.is_at_work(HOME), kernel.running, kernel.stop("nobody")) == (True, 1, False)
+        wires["home"].say("/stop")
+        assert await wires["home"].hears() == ["Stopped."]
+        await until(lambda: not kernel.is_at_work(HOME))
+
+    play(wires, act)
+    assert said(home, HOME) == [("user", "held"), ("assistant", STOPPED)]
+
+
+def test_a_message_joins_the_turn_that_runs(home: Path, wires: dict[str, Wire]) -> None:
+    async def act(house: House) -> None:
+        kernel = kernel_of(house)
+        answers: dict[str, Any] = {}
+
+        async def ask(id: str, text: str) -> None:
+            answers[id] = await kernel.deliver(UserMessage(key="k", content=text, id=id))
+            if answers[id] is None:
+                assert kernel.ids_answered("k") in (["a", "b"], [])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, "a", "held")
+            await house.main.asked.wait()
+            tasks.start_soon(ask, "b", "more")
+            await until(lambda: kernel.is_at_work("k"))
+            house.main.opened.set()
+        assert answers["a"].extra["answers"][0] == "a"
+
+    play(wires, act)
+    assert [role for role, _ in said(home, "k")].count("user") == 2
+
+
+def test_what_happens_in_a_turn_is_emitted_here_and_a_person_here_is_asked(home: Path, wires: dict[str, Wire]) -> None:
+    (home / "nacre_home" / "workspace").mkdir(parents=True)
+
+    class Writing(ollama_server.OllamaServer):
+        def answer(self, path: str, body: Any) -> ollama_server.Answer:
+            if path != "/api/chat":
+                return super().answer(path, body)
+            if body["messages"][-1]["role"] == "tool":
+                return ollama_server.Answer(chunks=(ollama_server.said("done"), ollama_server.done()))
+            call = ollama_server.called("write_file", {"path": "pearl.txt", "content": "round"})
+            return ollama_server.Answer(chunks=(call, ollama_server.done()))
+
+    async def act(house: House) -> None:
+        asked: list[Approval] = []
+        happened: list[Event] = []
+
+        async def ask(approval: Approval) -> Answer:
+            asked.append(approval)
+            return "yes" if len(asked) == 1 else "no"
+
+        kernel = kernel_of(house)
+        async with ollama_server.serving(Writing([], {"gemma4:e4b": ["completion", "tools"]})) as model:
+            settings = house.settings(ollama={"host": model.host})
+            assert await house.agents.change(settings) == ["main"]
+            kernel = kernel_of(house)
+            for id in ("1", "2"):
+                message = UserMessage(key="k", content="write", id=id)
+                answer = await kernel.deliver(message, emit=happened.append, ask=ask)
+                assert answer is not None
+                assert answer.content == "done"
+        assert [approval.tool.spec.name for approval in asked] == ["write_file", "write_file"]
+        assert asked[0].change is not None
+        assert (asked[0].change.path, asked[0].change.after) == ("pearl.txt", "round")
+        names = [type(event).__name__ for event in happened if not isinstance(event, Notice)]
+        assert names == ["Called", "Returned", "Text", "Returned", "Text"]
+
+    play(wires, act)
+    assert (home / "nacre_home" / "workspace" / "pearl.txt").read_text() == "round"
+
+
+def test_a_reload_gives_an_agent_new_workers(home: Path, wires: dict[str, Wire]) -> None:
+    async def act(house: House) -> None:
+        before, others = kernel_of(house).pids, kernel_of(house, "clerk").pids
+        settings = house.settings(agent={"max_steps": 7})
+        await house.agents.change(settings)
+        assert not {*before} & {*kernel_of(house).pids}
+        assert [pid for pid in before if is_alive(pid)] == []
+        wires["home"].say("pearl")
+        assert await wires["home"].hears() == ["main heard pearl"]
+        assert len(others) == 2
+
+    play(wires, act)
+    assert said(home, HOME) == [("user", "pearl"), ("assistant", "main heard pearl")]
+
+
+def test_a_channel_that_keeps_nothing_is_answered_in_the_daemon(home: Path, wires: dict[str, Wire]) -> None:
+    async def act(house: House) -> None:
+        wires["home"].say("pearl")
+        assert await wires["home"].hears() == ["main heard pearl"]
+        assert house.agents.apps["main"].work.requests.total() == 1
+
+    play(wires, act, channels={"session_persistence": False, "home": {"kind": "wire"}})
+    with nacre.open(home / "nacre_home") as sessions:
+        assert not sessions.exists(HOME)
+
+
+# ---- what each process does for the whole store
+
+
+def test_what_was_said_is_learned_by_the_workers_once(home: Path, wires: dict[str, Wire]) -> None:
+    async def act(house: House) -> None:
+        kernel = kernel_of(house)
+        assert house.agents.apps["main"].learner is None
+        async with anyio.create_task_group() as tasks:
+            for number in range(4):
+                tasks.start_soon(kernel.deliver, UserMessage(key=f"k{number}", content=f"I like {number}.", id="1"))
+        memory = house.agents.apps["main"].memory
+        assert memory is not None
+        await until(lambda: len(house.main.chats) >= 8)
+
+    play(wires, act, memory={"enabled": True, "embeddings": "off"})
+
+
+# ---- when a worker ends
+
+
+def test_a_worker_that_is_killed_is_replaced_and_its_message_has_one_answer(
+    home: Path, wires: dict[str, Wire], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def act(house: House) -> None:
+        kernel = kernel_of(house)
+        before = kernel.pids
+        wires["home"].say("held")
+        await house.main.asked.wait()
+        house.main.asked.clear()
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        await house.main.asked.wait()
+        house.main.opened.set()
+        assert await wires["home"].hears() == ["main heard held"]
+        await until(lambda: kernel.restarts == 2)
+        assert not {*before} & {*kernel.pids}
+
+    with caplog.at_level(logging.INFO):
+        play(wires, act)
+    assert said(home, HOME) == [("user", "held"), ("assistant", "main heard held")]
+    assert [record.message for record in caplog.records if "worker" in record.message].count(
+        "a worker is lost; it is replaced"
+    ) == 2
+
+
+def test_a_worker_that_is_stuck_is_killed_and_its_message_has_one_answer(home: Path, wires: dict[str, Wire]) -> None:
+    async def act(house: House) -> None:
+        kernel = kernel_of(house)
+        before = kernel.pids
+        wires["home"].say("held")
+        await house.main.asked.wait()
+        house.main.asked.clear()
+        for pid in before:
+            os.kill(pid, signal.SIGSTOP)
+        await house.main.asked.wait()
+        house.main.opened.set()
+        assert await wires["home"].hears() == ["main heard held"]
+        assert [pid for pid in before if is_alive(pid)] == []
+
+    play(wires, act)
+    assert said(home, HOME) == [("user", "held"), ("assistant", "main heard held")]
+
+
+def test_one_that_cannot_be_killed_and_wakes_up_late_stores_nothing(
+    home: Path, wires: dict[str, Wire], odd: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd("deaf")
+    notes = home / "notes"
+    monkeypatch.setenv("NACRE_NOTES", str(notes))
+    stuck: list[int] = []
+
+    async def act(house: House) -> None:
+        before = kernel_of(house).pids
+        wires["home"].say("held")
+        await house.main.asked.wait()
+        house.main.asked.clear()
+        stuck.extend(before)
+        for pid in before:
+            os.kill(pid, signal.SIGSTOP)
+        # The one that replaces it asks the model again, with the turn that was taken over.
+        await house.main.asked.wait()
+        assert all(map(is_alive, before))
+        house.main.opened.set()
+        assert await wires["home"].hears() == ["main heard held"]
+        for pid in before:
+            os.kill(pid, signal.SIGCONT)
+        await until(lambda: notes.exists() and "LeaseLost" in notes.read_text())
+        wires["home"].say("more")
+        assert await wires["home"].hears(2) == ["main heard held", "main heard more"]
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda: not any(map(is_alive, before)))
+
+    def leave_alone(pid: int) -> None:
+        if pid not in stuck:
+            os.kill(pid, signal.SIGKILL)
+
+    try:
+        play(wires, act, setup=msgspec.structs.replace(ODD, kill=leave_alone))
+    finally:
+        for pid in stuck:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    heard = [("user", "held"), ("assistant", "main heard held"), ("user", "more"), ("assistant", "main heard more")]
+    assert said(home, HOME) == heard
+
+
+@pytest.mark.parametrize("way", ["absent", "silent"])
+def test_an_agent_whose_workers_do_not_start_does_not_start(
+    home: Path, wires: dict[str, Wire], odd: Callable[[str], None], way: str
+) -> None:
+    odd(way)
+    setup = msgspec.structs.replace(ODD, pace=msgspec.structs.replace(QUICK, starting=5.0))
+
+    async def run() -> None:
+        async with house(wires, start=False, workers=setup) as made:
+            with pytest.raises(NacreError, match=r"worker \d ended before it was ready"):
+                await made.agents.start(made.settings())
+            assert made.agents.apps == {}
+
+    anyio.run(run)
+    assert (home / "nacre_home").exists()
+
+
+# ---- what comes back from a worker
+
+
+@asynccontextmanager
+async def scripted(store: Path, **changes: Any) -> AsyncIterator[WorkerKernel]:
+    """Workers whose model does what it hears."""
+    settings = Settings({}, {})
+    setup = msgspec.structs.replace(ODD, **changes)
+    with nacre.open(store) as sessions:
+        app = App(settings, sessions, Scripted([]))
+        kernel = WorkerKernel(app, setup, settings=settings, options=Options(store=str(store)))
+        with anyio.fail_after(PATIENT_START):
+            async with kernel:
+                yield kernel
+
+
+def ask(store: Path, text: str, *, id: str = "", **options: Any) -> Any:
+    """Say something to a scripted worker; what it answered."""
+
+    async def run() -> Any:
+        async with scripted(store) as kernel:
+            try:
+                return await kernel.deliver(UserMessage(key="k", content=text, id=id), **options)
+            finally:
+                assert kernel.running == 0
+
+    return anyio.run(run)
+
+
+def test_an_answer_comes_in_pieces_and_as_a_whole(tmp_path: Path) -> None:
+    happened: list[Event] = []
+    answer = ask(tmp_path / "store", "pearl", emit=happened.append)
+    assert (answer.content, answer.model) == ("I heard pearl", "obedient")
+    assert "".join(event.text for event in happened if isinstance(event, Text)) == "I heard pearl"
+
+
+def test_an_error_of_the_model_is_the_callers(tmp_path: Path) -> None:
+    with pytest.raises(RateLimited, match="too many requests") as found:
+        ask(tmp_path / "store", "limit")
+    assert found.value.wait == 2.5
+
+
+def test_a_bug_is_an_internal_error_and_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(WorkerFault, match="something unexpected happened in a worker; its log has the details"):
+        ask(tmp_path / "store", "bug")
+    assert "a request failed in a worker" in capfd.readouterr().err
+
+
+def test_an_id_that_was_used_for_other_words_is_refused(tmp_path: Path) -> None:
+    ask(tmp_path / "store", "pearl", id="1")
+    with pytest.raises(Conflict):
+        ask(tmp_path / "store", "oyster", id="1")
+
+
+def test_a_request_without_an_id_is_not_sent_again(tmp_path: Path) -> None:
+    with pytest.raises(WorkerLost, match="the process that was answering has ended; send the request again"):
+        ask(tmp_path / "store", "end")
+
+
+def test_an_answer_that_has_begun_is_not_begun_again(tmp_path: Path) -> None:
+    happened: list[Event] = []
+    with pytest.raises(WorkerLost):
+        ask(tmp_path / "store", "begin and end", id="1", emit=happened.append)
+    assert happened == [Text("half")]
+
+
+def test_a_message_that_ends_every_worker_is_given_up(tmp_path: Path) -> None:
+    async def run() -> int:
+        async with scripted(tmp_path / "store") as kernel:
+            with pytest.raises(WorkerLost):
+                await kernel.deliver(UserMessage(key="k", content="end", id="1"))
+            return kernel.restarts
+
+    assert anyio.run(run) == 4
+    with nacre.open(tmp_path / "store") as sessions:
+        assert [message.content for message in sessions.get_history("k")] == ["end"]
+
+
+def test_requests_wait_while_their_worker_is_replaced(tmp_path: Path) -> None:
+    async def run() -> list[Any]:
+        async with scripted(tmp_path / "store", count=1) as kernel:
+            os.kill(kernel.pids[0], signal.SIGKILL)
+            await until(lambda: kernel.up == [False])
+            assert not kernel.stop("k")
+            found = await kernel.deliver(UserMessage(key="k", content="pearl"))
+            assert kernel.up == [True]
+            return [found]
+
+    assert [message.content for message in anyio.run(run)] == ["I heard pearl"]
+
+
+def test_those_who_wait_learn_that_the_agent_ends(tmp_path: Path) -> None:
+    async def run() -> list[str]:
+        errors: list[str] = []
+        slow = msgspec.structs.replace(QUICK, backoff=Backoff(first=600))
+
+        async def wait(kernel: WorkerKernel) -> None:
+            try:
+                await kernel.deliver(UserMessage(key="k", content="pearl", id="1"))
+            except Stopped as error:
+                errors.append(str(error))
+
+        async with anyio.create_task_group() as tasks:  # noqa: SIM117 - it waits beyond the end of the workers
+            async with scripted(tmp_path / "store", count=1, pace=slow) as kernel:
+                os.kill(kernel.pids[0], signal.SIGKILL)
+                await until(lambda: kernel.up == [False])
+                tasks.start_soon(wait, kernel)
+                await until(lambda: kernel.is_at_work("k"))
+        return errors
+
+    assert anyio.run(run) == ["the agent is shutting down"]
+
+
+def test_a_session_has_the_same_worker_after_a_restart(tmp_path: Path) -> None:
+    """Which worker a key has must not depend on the process: Python's own hash does."""
+
+    async def run() -> list[int]:
+        async with scripted(tmp_path / "store", count=3) as kernel:
+            return [kernel.number_of(key) for key in ("telegram:1", "telegram:2", "api::desk::", "é")]
+
+    assert anyio.run(run) == [1, 2, 2, 2]
