@@ -1,6 +1,7 @@
 """A warm process that forks `nacre serve` again and again; each life may end by SIGKILL at a step of the test's choice.
 
 A step is a call of the store to the operating system, or the beginning or the end of one of `ACTS`.
+With workers, one of them may end at a step of its own, once in each life.
 Run as a program, with the number of a socket, it takes one order at a time: JSON, and a pipe for all output.
 """
 
@@ -24,7 +25,7 @@ from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 import nacre.cli.commands.serve
 import nacre.index
-import nacre.web.server  # noqa: F401 - these too are loaded before the first fork, with all that they bring
+import nacre.web.server
 from nacre.channels.channel_files import CursorFile, Spool
 from nacre.channels.http_client import Api
 from nacre.channels.irc import Irc
@@ -54,6 +55,9 @@ ACTS: tuple[tuple[Any, str], ...] = (
 )
 STEPS = (STORE, *(f"{moment} {kind.__name__}.{act}" for kind, act in ACTS for moment in ("before", "after")))
 _DIES_WITH_ITS_PARENT = 1
+WORKER_DEATH = "NACRE_TEST_WORKER_DEATH"
+MARK = "worker-died"
+"""A file in the room of a life: one of its workers was killed."""
 
 
 class Death(Struct, frozen=True):
@@ -64,12 +68,17 @@ class Death(Struct, frozen=True):
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """One life: where, with which environment, how long the inbox may get before it is begun anew, and until when."""
+    """One life: where, with which environment, how long the inbox may get before it is begun anew, and until when.
+
+    `worker_death` is that of the first worker that comes to it.
+    """
 
     room: str
     environment: dict[str, str]
     inbox: int
     death: Death
+    workers: int = 0
+    worker_death: Death = Death()
 
 
 class Launcher:
@@ -106,21 +115,24 @@ class Launcher:
 class Steps:
     """Counts steps, and ends the process at the one that was chosen."""
 
-    def __init__(self, death: Death) -> None:
+    def __init__(self, death: Death, *, whose: str = "killed", once: str = "") -> None:
+        """`whose` is what the end is reported as; with `once`, the name of a file, it comes once."""
         self.count = 0
-        self._death, self._left = death, death.nth
+        self._death, self._left, self._whose, self._once = death, death.nth, whose, once
 
     def __call__(self, step: str) -> None:
         self.count += 1
         if self._death.step in ("", step):
             self._left -= 1
             if not self._left:
-                os.write(1, json.dumps({"killed": step, "nth": self._death.nth}).encode() + b"\n")
+                if self._once:
+                    Path(self._once).touch()
+                os.write(1, json.dumps({self._whose: step, "nth": self._death.nth}).encode() + b"\n")
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _arm(steps: Steps) -> None:
-    """Let every step of the daemon be counted."""
+def arm(steps: Steps) -> None:
+    """Let every step of this process be counted."""
 
     class Counted(System):
         def __getattribute__(self, name: str) -> Any:
@@ -166,9 +178,13 @@ def _live(order: dict[str, Any], output: int) -> NoReturn:
         os.chdir(order["room"])
         os.environ.update(order["environment"])
         steps = Steps(Death(**order["death"]))
-        _arm(steps)
+        arm(steps)
         daemon.Inbox = partial(Inbox, max_records=order["inbox"])  # type: ignore[attr-defined,assignment] # so that a gateway gets these
-        code = main(["serve", "--port", "0", "--json"])
+        words = ["--workers", str(order["workers"])] if order["workers"] else []
+        os.environ[WORKER_DEATH] = json.dumps(order["worker_death"])
+        Path(MARK).unlink(missing_ok=True)
+        nacre.cli.commands.serve.WORKER = "tests.crash.gateway_worker"
+        code = main(["serve", "--port", "0", "--json", *words])
         os.write(1, json.dumps({"steps": steps.count}).encode() + b"\n")
     finally:
         os._exit(code)

@@ -45,6 +45,7 @@ class Servers(Struct, frozen=True):
     model: str
     launcher: Launcher
     workspace: Path
+    workers: int = 0
 
 
 class Tally(Struct):
@@ -52,6 +53,7 @@ class Tally(Struct):
 
     conversations: int = 0
     kills: Counter[str] = field(default_factory=Counter)
+    worker_kills: Counter[str] = field(default_factory=Counter)
     words: Counter[str] = field(default_factory=Counter)
     repeats: Counter[str] = field(default_factory=Counter)
     joined: int = 0
@@ -61,6 +63,7 @@ class Tally(Struct):
     def add(self, other: Tally) -> None:
         self.conversations += other.conversations
         self.kills += other.kills
+        self.worker_kills += other.worker_kills
         self.words += other.words
         self.repeats += other.repeats
         self.joined += other.joined
@@ -69,7 +72,8 @@ class Tally(Struct):
 
     def __str__(self) -> str:
         return (
-            f"{self.conversations} conversations, {self.kills.total()} kills at {len(self.kills)} kinds of step; "
+            f"{self.conversations} conversations, {self.kills.total()} kills at {len(self.kills)} kinds of step, "
+            f"{self.worker_kills.total()} of workers at {len(self.worker_kills)}; "
             f"messages answered: {dict(self.words)}, {self.joined} times two by one answer; "
             f"delivered again: {dict(self.repeats)}; "
             f"said to a bot that was killed before it had them: {self.lost_on_irc}"
@@ -86,16 +90,28 @@ def deaths(number: int, of: int, steps: int) -> list[Death]:
     return chosen
 
 
+_OF_WORKERS = ("before Ollama.complete", "after Ollama.complete", STORE)
+
+
+def worker_death(seed: str) -> Death:
+    """How a worker ends in one life of the daemon."""
+    rng = random.Random(seed)
+    step = rng.choice(_OF_WORKERS)
+    return Death(rng.randint(1, 250 if step == STORE else 3), step)
+
+
 # ---- the daemon
 
 
 class Daemon:
     """`nacre serve` through all its lives."""
 
-    def __init__(self, launcher: Launcher, room: Path, environment: dict[str, str], ends: Sequence[Death]) -> None:
+    def __init__(self, servers: Servers, room: Path, environment: dict[str, str], ends: Sequence[Death]) -> None:
         self.kills: list[str] = []
+        self.worker_kills: list[str] = []
         self.steps = 0
-        self._launcher, self._room, self._environment, self._ends = launcher, room, environment, ends
+        self._launcher, self._workers = servers.launcher, servers.workers
+        self._room, self._environment, self._ends = room, environment, ends
         self._life, self._port, self._pid = 0, 0, 0
         self._is_ending, self._is_over = False, False
         self._change = Change()
@@ -126,7 +142,14 @@ class Daemon:
 
     async def _live(self, death: Death) -> None:
         said, kills = "", len(self.kills)
-        order = Order(room=str(self._room), environment=self._environment, inbox=SHORT, death=death)
+        order = Order(
+            room=str(self._room),
+            environment=self._environment,
+            inbox=SHORT,
+            death=death,
+            workers=self._workers,
+            worker_death=worker_death(f"{self._room.name} {self._life}"),
+        )
         async with _lines(self._launcher.launch(order)) as lines:
             async for line in lines:
                 said += line.decode(errors="replace")
@@ -139,6 +162,8 @@ class Daemon:
     def _told(self, facts: dict[str, Any]) -> None:
         if "killed" in facts:
             self.kills.append(facts["killed"])
+        if "worker killed" in facts:
+            self.worker_kills.append(facts["worker killed"])
         if "port" in facts:
             self._port, self._pid = facts["port"], facts["pid"]
         self.steps = facts.get("steps", self.steps)
@@ -193,7 +218,7 @@ async def _scene(servers: Servers, room: Path, name: str, ends: Sequence[Death])
         bot, secrets = await _bot(servers.matrix, name, room)
         talker = await stack.enter_async_context(on_irc(servers.irc.port, f"t{name}", f"#{name}"))
         environment = _configured(servers, room, name, secrets)
-        daemon = Daemon(servers.launcher, room, environment, ends)
+        daemon = Daemon(servers, room, environment, ends)
         clients = {
             "api::desk::": OverHttp(daemon, client, has_keys=False),
             "rest": OverHttp(daemon, client, has_keys=True),
@@ -304,6 +329,7 @@ def _checked(scene: Scene, history: list[str]) -> Tally:
     for client in scene.clients.values():
         assert {word for word, text in client.heard.items() if word in words_in(text)} == set(words), client.heard
     tally = Tally(conversations=1, kills=Counter(scene.daemon.kills), steps=scene.daemon.steps)
+    tally.worker_kills = Counter(scene.daemon.worker_kills)
     tally.repeats["irc"] = repeats(scene.talker.heard, heard, kills)
     tally.words.update(irc=len(heard), matrix=len(words), http=len(words) * len(scene.clients))
     tally.joined = sum(len(words_in(text)) > 1 for text in (*history, *scene.talker.heard))

@@ -194,6 +194,10 @@ class OverHttp:
             except httpx2.TransportError:
                 tries += 1
                 continue
+            if response.status_code == 503:
+                assert "the process that was answering has ended" in response.text
+                life, tries = life - 1, tries + 1
+                continue
             assert response.status_code == 200, f"{word}: {response.status_code} {response.text}"
             return _text(response.json())
 

@@ -23,6 +23,7 @@ from tests.ollama_server import serving
 
 AT_ONCE = 4
 CONVERSATIONS, IN_A_CAMPAIGN = 20, 500
+WITH_WORKERS = 10
 
 
 @pytest.fixture(scope="module")
@@ -53,19 +54,31 @@ def test_killed_at_every_step_each_message_has_one_answer_and_it_is_shown_once(
     assert tally.kills.total() >= count
 
 
-async def held(chat_servers: tuple[Server, Server], room: Path, workspace: Path, count: int) -> Tally:
+def test_so_it_is_with_workers_that_are_killed_too(
+    chat_servers: tuple[Server, Server], room: Path, tmp_path: Path, campaign: bool
+) -> None:
+    count = int(os.environ.get("NACRE_CONVERSATIONS") or (IN_A_CAMPAIGN if campaign else WITH_WORKERS))
+    tally = anyio.run(held, chat_servers, room, tmp_path, count, 2)
+    sys.stdout.write(f"{tally}\n")
+    assert tally.conversations == count
+    assert tally.kills.total() >= count // 2
+    assert tally.worker_kills.total() >= count
+
+
+async def held(chat_servers: tuple[Server, Server], room: Path, workspace: Path, count: int, workers: int = 0) -> Tally:
     """Hold conversations, some at once; the first is left alone, to see how many steps there are."""
     tally, limit = Tally(), anyio.CapacityLimiter(AT_ONCE)
     with Launcher() as launcher:
         async with serving(Parrot()) as model:
-            servers = Servers(*chat_servers, model.host, launcher, workspace)
+            servers = Servers(*chat_servers, model.host, launcher, workspace, workers)
 
             async def one(number: int) -> None:
                 ends = deaths(number, count, tally.steps) if number else []
                 async with limit:
-                    (room / str(number)).mkdir()
+                    name = f"w{number}" if workers else f"c{number}"
+                    (room / name).mkdir()
                     try:
-                        tally.add(await converse(servers, room / str(number), f"c{number}", ends))
+                        tally.add(await converse(servers, room / name, name, ends))
                     except Exception as error:
                         error.add_note(f"This was conversation {number} of {count}, with {ends}.")
                         raise

@@ -168,8 +168,19 @@ def check_key(request: Request, key: str) -> str:
     return key
 
 
-def begin(request: Request, work: Callable[[Emit], Awaitable[T]], *, key: str, who: Caller | None = None) -> Running[T]:
-    """Begin a turn in a session, or without one (""); it is stopped if the caller's token is revoked."""
+def begin(
+    request: Request,
+    work: Callable[[Emit], Awaitable[T]],
+    *,
+    key: str,
+    who: Caller | None = None,
+    is_watched: bool = True,
+) -> Running[T]:
+    """Begin a turn in a session, or without one (""); it is stopped if the caller's token is revoked.
+
+    What happens in it is not emitted unless it is watched: then it is not sent from a worker, and a turn of a worker
+    that ends can go to the next one.
+    """
     who = who or caller(request)
     turns: Turns = request.app.state.turns
     revocations: Revocations = request.app.state.revocations
@@ -183,7 +194,7 @@ def begin(request: Request, work: Callable[[Emit], Awaitable[T]], *, key: str, w
                 raise
             raise fault_for(error, who) from error
 
-    running = turns.start(work_for_guest if who.is_guest else work)
+    running = turns.start(work_for_guest if who.is_guest else work, is_watched=is_watched)
 
     def end() -> None:
         if key:

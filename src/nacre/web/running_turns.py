@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 from msgspec import Struct
 
-from nacre.agent.ports import Emit, Event
+from nacre.agent.ports import Emit, Event, ignore
 from nacre.errors import Busy, Stopped
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.counters import Traffic
@@ -27,12 +27,12 @@ _LOOK = 0.5
 
 
 class Running(Generic[T]):
-    """Work under way, what happens in it, and what comes of it."""
+    """Work under way, what happens in it if that is watched, and what comes of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_watched: bool = True) -> None:
         self._events: deque[Event] = deque()
         self._woken = anyio.Event()
-        self._is_watched = True
+        self._is_watched = is_watched
         self.is_over = False
         self._value: T | None = None
         self.error: BaseException | None = None
@@ -41,7 +41,7 @@ class Running(Generic[T]):
     async def run(self, work: Callable[[Emit], Awaitable[T]]) -> None:
         """Do the work; what it raises is for the caller that asks for the result."""
         try:
-            self._value = await work(self._emit)
+            self._value = await work(self._emit if self._is_watched else ignore)
         except asyncio.CancelledError:
             self.error = Stopped("the client closed the request")
         except Exception as error:  # noqa: BLE001 - it is raised again where the result is asked for
@@ -100,10 +100,10 @@ class Turns:
         self._lines: dict[str, _Line] = {}
         self.traffic = Traffic()
 
-    def start(self, work: Callable[[Emit], Awaitable[T]]) -> Running[T]:
+    def start(self, work: Callable[[Emit], Awaitable[T]], *, is_watched: bool = True) -> Running[T]:
         """Begin work, and count it and what comes of it."""
         self.traffic.accepted[CHANNEL] += 1
-        running = Running[T]()
+        running = Running[T](is_watched=is_watched)
 
         def count_outcome(_: object) -> None:
             match running.error:

@@ -103,7 +103,7 @@ async def send(request: Request) -> Response:
             answer = await deliver_once(app, inbound, before, emit=emit)
         return schemas.Sent(key=key, joined=answer is None, answer=None if answer is None else answer.to_mapping())
 
-    running = begin(request, work, key=key)
+    running = begin(request, work, key=key, is_watched=wanted.stream)
     stream = _stream_turn(running, heartbeat) if wanted.stream else None
     return await respond(request, running, stream=stream, whole=lambda sent: sent)
 

@@ -46,7 +46,8 @@ async def chat(request: Request) -> Response:
     asked = parse() if is_short(request.headers) else await to_thread.run_sync(parse)
     if asked.terms.form is not None:
         await check_schema(asked.terms.form.schema)
-    running = begin(request, work(app, request.app.state.turns, asked), key=key, who=who)
+    answering = work(app, request.app.state.turns, asked)
+    running = begin(request, answering, key=key, who=who, is_watched=bool(wanted.stream))
     frame = _Frame(wanted, app.provider.model)
     stream = _stream(running, frame, request.app.state.limits.heartbeat) if wanted.stream else None
     response = await respond(request, running, stream=stream, whole=frame.whole, is_kept=bool(key))

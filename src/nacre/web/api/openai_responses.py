@@ -97,7 +97,8 @@ async def create(request: Request) -> Response:
         # A client may send a very long history, and nobody else is to wait for its being read, nor for a session.
         name, who, asked = await to_thread.run_sync(parse)
     app = agent(request, who)
-    running = begin(request, work(app, request.app.state.turns, asked), key=asked.key, who=who)
+    answering = work(app, request.app.state.turns, asked)
+    running = begin(request, answering, key=asked.key, who=who, is_watched=bool(wanted.stream))
     begun = openai_messages.begin_document(name.id, app.provider.model, wanted, form=form, is_stored=bool(asked.key))
     stream = (
         openai_messages.stream_response(running, begun, request.app.state.limits.heartbeat) if wanted.stream else None
