@@ -27,6 +27,7 @@ from nacre.runtime.worker_frames import (
     FromWorker,
     Happened,
     Pong,
+    StoreCounts,
     WorkerFault,
     decode_error,
     decode_question,
@@ -85,7 +86,7 @@ def receive(*pieces: bytes, max_frame: int = 1000) -> Far:
 
 
 def test_frames_arrive_as_they_were_sent() -> None:
-    pong = Pong(Work().counts(), 3, ["k/1"])
+    pong = Pong(Work().counts(), StoreCounts(1, 2, 3), 3, ["k/1"])
     far = receive(framed(encode(DONE)) + framed(encode(pong)))
     assert far.frames == [DONE, pong]
     assert far.reasons == ["the connection ended"]

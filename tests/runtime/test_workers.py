@@ -31,7 +31,8 @@ from tests.runtime.wires import House, Wire, house, wired
 
 PROJECT = Path(__file__).resolve().parents[2]
 HOME, OFFICE = "home::c::ann", "office::c::ann"
-QUICK = Pace(beat=0.05, missed=10, dying=0.5, backoff=Backoff(first=0.01))
+QUICK = Pace(beat=0.05, missed=400, dying=10.0, backoff=Backoff(first=0.01))
+IMPATIENT = msgspec.structs.replace(QUICK, missed=20, dying=0.5)
 SETUP = WorkerSetup(count=2, module="nacre.web.worker", pace=QUICK)
 ODD = msgspec.structs.replace(SETUP, module="tests.runtime.odd_worker")
 PATIENT_START = 60.0
@@ -128,13 +129,16 @@ def test_sessions_are_spread_over_the_workers_and_what_they_count_is_added_up(
             kernel.add_work(work)
             return work
 
-        await until(lambda: counted().requests["gemma4:e4b"] == 12)
-        assert (sum(counted().turns.counts), counted().tokens_in["gemma4:e4b"]) == (12, 132)
+        await until(lambda: sum(counted().turns.counts) == 12)
+        assert (counted().requests["gemma4:e4b"], counted().tokens_in["gemma4:e4b"]) == (12, 132)
         await until(lambda: len(kernel) == 12)
         # What a worker has counted is not lost with it.
         os.kill(kernel.pids[0], signal.SIGKILL)
         await until(lambda: kernel.restarts == 1)
         assert sum(counted().turns.counts) == 12
+        load = house.agents.apps["main"].sessions.load()
+        assert load is not None
+        assert kernel.add_load(load).batches - load.batches == 24
         assert 0 < len(kernel) < 12
 
     play(wires, act)
@@ -253,11 +257,14 @@ def test_what_was_said_is_learned_by_the_workers_once(home: Path, wires: dict[st
         async with anyio.create_task_group() as tasks:
             for number in range(4):
                 tasks.start_soon(kernel.deliver, UserMessage(key=f"k{number}", content=f"I like {number}.", id="1"))
-        memory = house.agents.apps["main"].memory
-        assert memory is not None
-        await until(lambda: len(house.main.chats) >= 8)
+        await until(lambda: len(house.main.chats) == 8)
+        models.append(house.main)
 
+    models: list[Any] = []
     play(wires, act, memory={"enabled": True, "embeddings": "off"})
+    # Each turn was asked about once, by the worker that ran it.
+    asked = [chat["messages"][-1]["content"] for chat in models[0].chats]
+    assert [sum(f"I like {number}." in text for text in asked) for number in range(4)] == [2, 2, 2, 2]
 
 
 # ---- when a worker ends
@@ -302,7 +309,7 @@ def test_a_worker_that_is_stuck_is_killed_and_its_message_has_one_answer(home: P
         assert await wires["home"].hears() == ["main heard held"]
         assert [pid for pid in before if is_alive(pid)] == []
 
-    play(wires, act)
+    play(wires, act, setup=msgspec.structs.replace(SETUP, pace=IMPATIENT))
     assert said(home, HOME) == [("user", "held"), ("assistant", "main heard held")]
 
 
@@ -341,7 +348,7 @@ def test_one_that_cannot_be_killed_and_wakes_up_late_stores_nothing(
             os.kill(pid, signal.SIGKILL)
 
     try:
-        play(wires, act, setup=msgspec.structs.replace(ODD, kill=leave_alone))
+        play(wires, act, setup=msgspec.structs.replace(ODD, pace=IMPATIENT, kill=leave_alone))
     finally:
         for pid in stuck:
             with suppress(ProcessLookupError):

@@ -43,6 +43,7 @@ from nacre.runtime.worker_frames import (
     Resume,
     Start,
     Stop,
+    StoreCounts,
     ToWorker,
     Withdrawn,
     encode,
@@ -63,8 +64,9 @@ _PR_SET_PDEATHSIG = 1
 
 def main(handlers: Mapping[str, Handler], run: RunAgent | None = None) -> None:
     """Run a worker until the daemon ends it; the number of its socket is the last word of the command line."""
-    # It ends with the daemon, also where it does not read its socket just then.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux":
+        # It ends with the daemon, also where it does not read its socket just then.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with socket.socket(fileno=int(sys.argv[-1])) as wire:
         anyio.run(_work, wire, handlers, run or _run_agent)
 
@@ -158,7 +160,9 @@ class _Server:
     def _report(self, app: App, *, has_news: bool) -> None:
         if has_news:
             app.hear_of_turns()
-        self._send(Pong(app.work.counts(), len(app.kernel), list(app.children.running)))
+        load = app.sessions.load()
+        store = StoreCounts() if load is None else StoreCounts(load.open, load.batches, load.unsound)
+        self._send(Pong(app.work.counts(), store, len(app.kernel), list(app.children.running)))
 
     async def _answer(self, request: Deliver | Resume | Call) -> None:
         emit, flush = self._emitter(request.id) if request.is_watched else (ignore, lambda: None)

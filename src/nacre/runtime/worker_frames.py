@@ -166,10 +166,19 @@ class Failed(Sent, frozen=True, tag=True, array_like=True):
     error: SentError
 
 
+class StoreCounts(Struct, frozen=True, array_like=True):
+    """Logs that are open in a process, batches that it wrote, logs that it could not flush: see `Load`."""
+
+    open: int = 0
+    batches: int = 0
+    unsound: int = 0
+
+
 class Pong(Sent, frozen=True, tag=True, array_like=True):
     """The worker lives; what it has counted since its start, and what runs there that no request asked for."""
 
     counts: WorkCounts
+    store: StoreCounts
     actors: int
     children: list[str]
 

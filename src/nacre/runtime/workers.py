@@ -21,13 +21,14 @@ import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Ask, Emit, ignore
 from nacre.backoff import Backoff
 from nacre.config import Settings
 from nacre.errors import NacreError, SessionBusy, Stopped, StoreError, describe_error
-from nacre.messages import Message
+from nacre.messages import Load, Message
 from nacre.opening import holder_of
 from nacre.runtime.app import App, Options
 from nacre.runtime.counters import Work, WorkCounts
@@ -50,6 +51,7 @@ from nacre.runtime.worker_frames import (
     Resume,
     Start,
     Stop,
+    StoreCounts,
     Withdrawn,
     decode_error,
     decode_question,
@@ -240,6 +242,16 @@ class WorkerKernel:
             work.add(worker.counted.counts())
             work.add(worker.load.counts)
 
+    def add_load(self, load: Load) -> Load:
+        """What the stores of this process and of all workers have to write."""
+        stores = [worker.load.store for worker in self._workers]
+        return replace(
+            load,
+            open=load.open + sum(store.open for store in stores),
+            batches=load.batches + sum(worker.batches + worker.load.store.batches for worker in self._workers),
+            unsound=load.unsound + sum(store.unsound for store in stores),
+        )
+
     # ---- how
 
     def _worker_of(self, key: str) -> _Worker:
@@ -326,8 +338,8 @@ class _Worker:
         self._setup, self._pace, self._start, self._take_over = setup, setup.pace, start, take_over
         self.process: subprocess.Popen[bytes] | None = None
         self._left: list[subprocess.Popen[bytes]] = []
-        self.load = Pong(WorkCounts(), 0, [])
-        self.counted = Work()
+        self.load = Pong(WorkCounts(), StoreCounts(), 0, [])
+        self.counted, self.batches = Work(), 0
         self.restarts = 0
         self._connection: Connection[FromWorker] | None = None
         self._up, self._lost = anyio.Event(), anyio.Event()
@@ -435,7 +447,8 @@ class _Worker:
             if process is not None:
                 await self._put_down(process, keys)
         self.counted.add(self.load.counts)
-        self.load = Pong(WorkCounts(), 0, [])
+        self.batches += self.load.store.batches
+        self.load = Pong(WorkCounts(), StoreCounts(), 0, [])
         for scope in self._questions.values():
             scope.cancel()
         self._questions.clear()

@@ -83,7 +83,12 @@ class Parts(Struct, frozen=True, kw_only=True):
     def loads(self) -> Mapping[str, Load]:
         """What each agent's store has to write; one in memory has nothing to say."""
         found = {name: app.sessions.load() for name, app in self.agents.items()}
-        return {name: load for name, load in found.items() if load is not None}
+        workers = worker_kernels(self.agents)
+        return {
+            name: workers[name].add_load(load) if name in workers else load
+            for name, load in found.items()
+            if load is not None
+        }
 
     def channels(self) -> Mapping[str, bool]:
         """Every channel and whether it is up; one that several agents have is up if it is for all of them."""
