@@ -23,11 +23,12 @@ from nacre.errors import Conflict, NacreError, RateLimited, Stopped
 from nacre.providers.scripted import Scripted
 from nacre.runtime import App
 from nacre.runtime.app import Options
+from nacre.runtime.assembly import Part, run_agent
 from nacre.runtime.counters import Work
 from nacre.runtime.worker_frames import WorkerFault
 from nacre.runtime.workers import Pace, WorkerKernel, WorkerLost, WorkerSetup
 from tests import ollama_server
-from tests.runtime.wires import House, Wire, house, wired
+from tests.runtime.wires import House, Voice, Wire, house, wired
 
 PROJECT = Path(__file__).resolve().parents[2]
 HOME, OFFICE = "home::c::ann", "office::c::ann"
@@ -65,8 +66,9 @@ def play(
     **sections: Any,
 ) -> None:
     async def run() -> None:
-        async with house(wires, workers=setup, **sections) as made:
-            await act(made)
+        with anyio.fail_after(2 * PATIENT_START):
+            async with house(wires, workers=setup, **sections) as made:
+                await act(made)
 
     anyio.run(run)
 
@@ -248,6 +250,34 @@ def test_a_channel_that_keeps_nothing_is_answered_in_the_daemon(home: Path, wire
 
 
 # ---- what each process does for the whole store
+
+
+def test_what_is_done_for_a_whole_store_is_done_by_one_process() -> None:
+    parts = [Part.FRONT, Part.FIRST_WORKER, Part.WORKER, Part.WORKER]
+    assert [part.finishes_redactions for part in parts] == [True, False, False, False]
+    assert [part.serves_store for part in parts] == [False, True, False, False]
+    assert [part.learns for part in parts] == [False, True, True, True]
+    assert (Part.ALL.finishes_redactions, Part.ALL.serves_store, Part.ALL.learns) == (True, True, True)
+
+
+@pytest.mark.parametrize(("part", "is_read"), [(Part.FIRST_WORKER, True), (Part.WORKER, False)])
+def test_the_first_worker_reads_what_no_process_has_learned_from(home: Path, part: Part, is_read: bool) -> None:
+    sections = {"memory": {"enabled": True, "embeddings": "off"}}
+
+    async def run() -> None:
+        async with ollama_server.serving(Voice("main")) as model:
+            settings = Settings({**sections, "ollama": {"host": model.host}}, {})
+            with nacre.open(home / "nacre_home") as sessions:
+                async with run_agent(settings, part=Part.FRONT) as app:
+                    assert app.learner is None
+                for role in ("user", "assistant"):
+                    sessions.add_message("k", role, "I like pearls.")
+            async with run_agent(settings, part=part) as app:
+                assert app.learner is not None
+                await app.learner.rest()
+            assert len(model.chats) == is_read
+
+    anyio.run(run)
 
 
 def test_what_was_said_is_learned_by_the_workers_once(home: Path, wires: dict[str, Wire]) -> None:

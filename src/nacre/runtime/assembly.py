@@ -44,14 +44,28 @@ _PIECE, _REST = 8, 5.0
 class Part(Enum):
     """Which part of an agent a process runs: all of it, or with workers what `serve` or a worker does.
 
-    What is done once for a whole store is done by one process: `FRONT` finishes redactions before workers start, and
-    `FIRST_WORKER` makes vectors and reads what memory does not know. Each worker learns from the turns that it ran.
+    What is done once for a whole store is done by one process. Each worker learns from the turns that it ran.
     """
 
     ALL = "all"
     FRONT = "front"
     FIRST_WORKER = "first worker"
     WORKER = "worker"
+
+    @property
+    def finishes_redactions(self) -> bool:
+        """Whether it finishes at its start what was cut short; workers are started after that."""
+        return self in {Part.ALL, Part.FRONT}
+
+    @property
+    def serves_store(self) -> bool:
+        """Whether it makes the vectors of all sessions, and reads the turns that no process has learned from."""
+        return self in {Part.ALL, Part.FIRST_WORKER}
+
+    @property
+    def learns(self) -> bool:
+        """Whether it learns from the turns that it runs."""
+        return self is not Part.FRONT
 
 
 def store_of(root: str, agent: str) -> str:
@@ -169,16 +183,15 @@ def _root(store: str | None) -> str:
 @asynccontextmanager
 async def _run_background(app: App, part: Part) -> AsyncIterator[None]:
     """Run what goes on besides the conversations: summaries, vectors for the search, and memory's reading."""
-    is_for_store = part in {Part.ALL, Part.FIRST_WORKER}
     async with app.compactor:
         app.after = [lambda key: None if app.remote_question(key) else app.compactor.post(key)]
         async with AsyncExitStack() as stack:
-            if is_for_store and "search_sessions" in app.parts.tools and searches_by_meaning(app.settings):
+            if part.serves_store and "search_sessions" in app.parts.tools and searches_by_meaning(app.settings):
                 vectors = await stack.enter_async_context(VectorMaker(app.sessions.make_vectors))
                 app.after.append(vectors.post)
                 app.hear_of_turns = vectors.wake
-            if app.memory is not None and part is not Part.FRONT:
-                learner = Consolidator(app.memory, reads_earlier=is_for_store)
+            if app.memory is not None and part.learns:
+                learner = Consolidator(app.memory, reads_earlier=part.serves_store)
                 app.learner = await stack.enter_async_context(learner)
                 app.after.append(lambda key: None if app.is_guest(key) else learner.post(key))
             yield
@@ -198,7 +211,7 @@ async def _open_memory(app: App, home: Path, closing: Closing, *, part: Part) ->
     closing.add("memory", memory.close)
     try:
         await anyio.to_thread.run_sync(memory.start)
-        if part in {Part.ALL, Part.FRONT}:
+        if part.finishes_redactions:
             await anyio.to_thread.run_sync(finish_redactions, app.sessions, memory)
     except NacreError:
         # Conversations go on without it; its worker tries again.
