@@ -67,6 +67,7 @@ BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
     "starts": gateway.starts,
     "completions": web.completions,
     "workers": workers.throughput,
+    "worker senders": workers.senders,
     "import": start.importing,
     "command": start.command_line,
     "stores": peers.stores,

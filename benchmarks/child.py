@@ -162,17 +162,12 @@ def completions(store: str, token: str) -> None:
 
 
 def workers(store: str, token: str, count: str) -> None:
-    """Serve as `completions` does, with a number of workers, or without; the token has to last."""
+    """Serve as `completions` does, with a number of workers; tells the port, and ends with its input."""
     import anyio  # noqa: PLC0415
     from anyio import to_thread  # noqa: PLC0415
 
     import nacre  # noqa: PLC0415
-    from benchmarks.scripted_worker import ANSWERS  # noqa: PLC0415
-    from nacre.config import Settings  # noqa: PLC0415
-    from nacre.providers.scripted import Scripted  # noqa: PLC0415
-    from nacre.runtime import App  # noqa: PLC0415
-    from nacre.runtime.app import Options  # noqa: PLC0415
-    from nacre.runtime.workers import WorkerKernel, WorkerSetup  # noqa: PLC0415
+    from benchmarks.workers import make_app  # noqa: PLC0415
     from nacre.web.server import application, serve  # noqa: PLC0415
 
     def ready(port: int) -> None:
@@ -180,12 +175,8 @@ def workers(store: str, token: str, count: str) -> None:
         sys.stdout.flush()
 
     async def run() -> None:
-        settings = Settings({}, {})
         with nacre.open(store) as sessions:
-            app = App(settings, sessions, Scripted(ANSWERS))
-            if int(count):
-                setup = WorkerSetup(count=int(count), module="benchmarks.scripted_worker")
-                app.kernel = WorkerKernel(app, setup, settings=settings, options=Options(store=store))
+            app = make_app(sessions, store, int(count))
             site = application(app, token=token, hosts=["127.0.0.1"])
             async with app.kernel, anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(serve, site, host="127.0.0.1", port=0, ready=ready))
@@ -202,6 +193,13 @@ def clients(port: str, token: str, count: str) -> object:
     return ask_many(port, token, count)
 
 
+def worker_senders(store: str, count: str, workers: str) -> object:
+    """Let many write over a channel, with or without workers."""
+    from benchmarks.workers import serve_senders  # noqa: PLC0415
+
+    return serve_senders(store, count, workers)
+
+
 TASKS: dict[str, Callable[..., object]] = {
     "appends": appends,
     "busy_log": busy_log,
@@ -212,6 +210,7 @@ TASKS: dict[str, Callable[..., object]] = {
     "completions": completions,
     "workers": workers,
     "clients": clients,
+    "worker senders": worker_senders,
 }
 
 if __name__ == "__main__":

@@ -14,56 +14,143 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
+from msgspec import Struct
+
+import nacre
 from benchmarks import measure
-from benchmarks.rows import Row, at_least, plain
+from benchmarks.gateway import Crowd
+from benchmarks.rows import Row, at_least, micros, plain, shown
 from benchmarks.scene import Scene
+from benchmarks.scripted_worker import ANSWERS
+from nacre.config import Settings
+from nacre.providers.scripted import Scripted
+from nacre.runtime.app import App, Options
+from nacre.runtime.gateway.access import Access
+from nacre.runtime.gateway.gateway import Gateway, Room
+from nacre.runtime.gateway.inbox import Inbox
+from nacre.runtime.gateway.rate_limit import LoopLimit
+from nacre.runtime.workers import WorkerKernel, WorkerSetup
 
 _TOKEN = "a token that nobody guesses"  # noqa: S105 - it opens nothing but this benchmark
 _CLIENTS, _SESSIONS = 32, 8
-_CORES = 2
-_WORKERS = 2
+_CORES = _WORKERS = 2
+_SENDERS, _EACH = 300, 5
 
 
 def throughput(scene: Scene) -> Iterator[Row]:
-    """Requests a second with workers against one process, in rounds that take turns."""
+    """Completions a second with workers against one process, in rounds that take turns."""
     room = scene.room("workers")
     count = 20 * scene.sizes.pairs
-    ratios, raw, cpu = [], [], []
-    for number in range(scene.sizes.runs):
-        alone, with_workers = (_measure(room / f"{number}-{n}", n, count) for n in (0, _WORKERS))
-        raw.append(alone["wall"] / with_workers["wall"])
-        ratios.append(_core_seconds(alone) / _core_seconds(with_workers))
-        cpu.append((alone, with_workers))
-    best = statistics.median(raw)
-    beside = "; ".join(
-        f"{count / one['wall']:.0f}/s → {count / two['wall']:.0f}/s, "
-        f"clients {1e6 * one['cpu'] / count:.0f} and {1e6 * two['cpu'] / count:.0f} µs CPU each"
-        for one, two in cpu
-    )
-    what = f"completions in sessions, {_WORKERS} workers / one process, {_CORES} cores"
-    yield at_least(f"{what}, without the clients' CPU", statistics.median(ratios), 1.4, absolute=beside)
-    yield plain(f"{what}, raw", f"{best:.2f}×")
+    pairs = [
+        (_complete(room / f"{number} alone", 0, count), _complete(room / f"{number} workers", _WORKERS, count))
+        for number in range(scene.sizes.runs)
+    ]
+    ratio = statistics.median(alone.core_seconds / workers.core_seconds for alone, workers in pairs)
+    raw = statistics.median(alone.wall / workers.wall for alone, workers in pairs)
+    rates = "; ".join(f"{count / alone.wall:.0f}/s, {count / workers.wall:.0f}/s" for alone, workers in pairs)
+    cpu = statistics.median(workers.cpu for _, workers in pairs) / count
+    what = f"completions in sessions, {_WORKERS} workers against one process, {_CORES} cores"
+    yield at_least(f"{what}, without the clients' CPU", ratio, 1.4, absolute=f"{rates}; clients {micros(cpu)} each")
+    yield plain(f"{what}, raw", shown(raw))
 
 
-def _core_seconds(run: dict[str, float]) -> float:
-    """The CPU time that two cores had for the server: all but what the clients took."""
-    return _CORES * run["wall"] - run["cpu"]
+def senders(scene: Scene) -> Iterator[Row]:
+    """How soon a message is durable while many write at once, with workers and without."""
+    room, found = scene.room("senders of workers"), {}
+    for workers in (0, _WORKERS):
+        found[workers] = _child("worker senders", room / str(workers), _SENDERS, workers)
+    for workers, one in found.items():
+        who = f"{workers} workers" if workers else "no workers"
+        rate = f"{one['rate']:.0f}/s; median {micros(one['p50'])}"
+        yield plain(f"{_SENDERS} senders at once, {who}: p99 of accept-to-durable", micros(one["p99"]), absolute=rate)
 
 
-def _measure(store: Path, workers: int, count: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.child", "workers", str(store), _TOKEN, str(workers)]
-    # Workers do not look for modules in the current folder.
-    environment = {**os.environ, "PYTHONPATH": str(measure.PROJECT)}
+class _Run(Struct, frozen=True):
+    """Seconds that requests took, and CPU seconds that their clients took."""
+
+    wall: float
+    cpu: float
+
+    @property
+    def core_seconds(self) -> float:
+        """The CPU time that the machine had for the server: all of it but what the clients took."""
+        return _CORES * self.wall - self.cpu
+
+
+def _complete(store: Path, workers: int, count: int) -> _Run:
     with subprocess.Popen(  # noqa: S603 - our own module
-        command, cwd=measure.PROJECT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        _command("workers", store, _TOKEN, workers),
+        cwd=measure.PROJECT,
+        env=_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None  # noqa: S101 - it was asked for
         port = json.loads(process.stdout.readline())
-        clients = [sys.executable, "-m", "benchmarks.child", "clients", str(port), _TOKEN, str(count)]
-        done = subprocess.run(clients, cwd=measure.PROJECT, stdout=subprocess.PIPE, check=True)  # noqa: S603
+        found = _child("clients", port, _TOKEN, count)
         process.communicate()
+    return _Run(**found)
+
+
+def _child(*words: object) -> dict[str, float]:
+    done = subprocess.run(  # noqa: S603 - our own module
+        _command(*words), cwd=measure.PROJECT, env=_environment(), stdout=subprocess.PIPE, check=True
+    )
     found: dict[str, float] = json.loads(done.stdout)
     return found
+
+
+def _command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.child", *map(str, words)]
+
+
+def _environment() -> dict[str, str]:
+    """Workers do not look for modules in the current folder."""
+    return {**os.environ, "PYTHONPATH": str(measure.PROJECT)}
+
+
+# ---- in processes of their own
+
+
+def serve_senders(store: str, count: str, workers: str) -> dict[str, float]:
+    """Let many write at once over a channel; how soon what they wrote was durable, and how many were answered."""
+    crowd = Crowd(int(count), _EACH)
+
+    async def run() -> None:
+        with nacre.open(store) as sessions:
+            app = make_app(sessions, store, int(workers))
+            gateway = Gateway(
+                [crowd],
+                inbox=Inbox(sessions),
+                room=lambda _: Room(sessions, app.kernel),
+                access=lambda _: Access(per_minute=10_000),
+                commands={},
+                pacer=app.pacer,
+                loops=LoopLimit(limit=1_000_000),
+            )
+            async with app.kernel, anyio.create_task_group() as tasks:
+                begun = time.perf_counter()
+                tasks.start_soon(gateway.run)
+                await crowd.done.wait()
+                took.append(time.perf_counter() - begun)
+                tasks.cancel_scope.cancel()
+
+    took: list[float] = []
+    anyio.run(run)
+    cuts = statistics.quantiles(crowd.accepted, n=100)
+    return {"rate": int(count) * _EACH / took[0], "p50": cuts[49], "p99": cuts[98]}
+
+
+def make_app(sessions: nacre.Sessions, store: str, workers: int) -> App:
+    """An agent whose model answers at once, here or in workers."""
+    settings = Settings({}, {})
+    app = App(settings, sessions, Scripted(ANSWERS))
+    if workers:
+        setup = WorkerSetup(count=workers, module="benchmarks.scripted_worker")
+        app.kernel = WorkerKernel(app, setup, settings=settings, options=Options(store=store))
+    return app
 
 
 def ask_many(port: str, token: str, count: str) -> dict[str, float]:
