@@ -16,6 +16,7 @@ import pytest
 
 import nacre
 from nacre.agent.actor import UserMessage
+from nacre.agent.kernel import Kernel
 from nacre.agent.ports import STOPPED, Answer, Approval, Event, Notice, Text
 from nacre.backoff import Backoff
 from nacre.config import Settings
@@ -247,6 +248,40 @@ def test_a_channel_that_keeps_nothing_is_answered_in_the_daemon(home: Path, wire
     play(wires, act, channels={"session_persistence": False, "home": {"kind": "wire"}})
     with nacre.open(home / "nacre_home") as sessions:
         assert not sessions.exists(HOME)
+
+
+def test_a_store_that_cannot_be_used_has_no_workers(home: Path, wires: dict[str, Wire]) -> None:
+    """What stands in for it is for one process."""
+    (home / "nacre_home").write_text("not a directory")
+
+    async def act(house: House) -> None:
+        wires["home"].say("pearl")
+        assert await wires["home"].hears() == ["main heard pearl"]
+        app = house.agents.apps["main"]
+        assert "the store cannot be used" in app.trouble
+        assert isinstance(app.kernel, Kernel)
+
+    play(wires, act)
+
+
+def test_a_worker_does_not_start_without_the_store(
+    home: Path, wires: dict[str, Wire], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def act(house: House) -> None:
+        kernel, store = kernel_of(house), home / "nacre_home"
+        store.rename(home / "elsewhere")
+        store.write_text("not a directory")
+        os.kill(kernel.pids[0], signal.SIGKILL)
+        await until(lambda: "a worker could not be started; retrying" in caplog.text)
+        assert kernel.up == [False, True]
+        store.unlink()
+        (home / "elsewhere").rename(store)
+        await until(lambda: kernel.up == [True, True])
+        wires["home"].say("pearl")
+        assert await wires["home"].hears() == ["main heard pearl"]
+
+    play(wires, act)
+    assert said(home, HOME) == [("user", "pearl"), ("assistant", "main heard pearl")]
 
 
 # ---- what each process does for the whole store

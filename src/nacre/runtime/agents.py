@@ -13,6 +13,7 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from nacre.agent.kernel import AnyKernel
 from nacre.backoff import Backoff
 from nacre.config import MAIN, Settings
 from nacre.errors import ConfigError, NacreError
@@ -205,8 +206,9 @@ class _Unit:
         if workers is None:
             return run_agent(settings, options)
 
-        def kernel(app: App) -> WorkerKernel:
-            return WorkerKernel(app, workers, settings=settings, options=options)
+        def kernel(app: App) -> AnyKernel:
+            # The documents that stand in for a store that cannot be used are for one process.
+            return app.kernel if app.trouble else WorkerKernel(app, workers, settings=settings, options=options)
 
         return run_agent(settings, options, part=Part.FRONT, kernel=kernel)
 

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from itertools import count
 from typing import cast
 
@@ -22,7 +22,7 @@ from nacre.agent.actor import no_wait
 from nacre.agent.kernel import Kernel
 from nacre.agent.ports import Answer, Approval, Ask, Emit, Event, Text, ignore
 from nacre.config import Settings
-from nacre.errors import NacreError, Stopped
+from nacre.errors import InvalidMessage, NacreError, Refused, Stopped
 from nacre.runtime.app import App, Options
 from nacre.runtime.assembly import Part, run_agent
 from nacre.runtime.daemon_log import Form, logged
@@ -41,6 +41,7 @@ from nacre.runtime.worker_frames import (
     Pong,
     Ready,
     Resume,
+    Sent,
     Start,
     Stop,
     StoreCounts,
@@ -68,6 +69,8 @@ def main(handlers: Mapping[str, Handler], run: RunAgent | None = None) -> None:
         # It ends with the daemon, also where it does not read its socket just then.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with socket.socket(fileno=int(sys.argv[-1])) as wire:
+        # A program that a tool starts must not keep it open when this process is gone.
+        wire.set_inheritable(False)
         anyio.run(_work, wire, handlers, run or _run_agent)
 
 
@@ -85,9 +88,7 @@ def make_kernel(app: App) -> Kernel:
 async def _work(wire: socket.socket, handlers: Mapping[str, Handler], run: RunAgent) -> None:
     server = _Server(handlers)
     connect = asyncio.get_running_loop().create_unix_connection
-    _, connection = await connect(
-        lambda: Connection(to_worker, receive=server.receive, lost=server.leave), sock=wire.dup()
-    )
+    _, connection = await connect(lambda: Connection(to_worker, receive=server.receive, lost=server.leave), sock=wire)
     server.connection = connection
     start = await server.started
     settings = Settings(start.tables, start.environ)
@@ -101,6 +102,9 @@ async def _work(wire: socket.socket, handlers: Mapping[str, Handler], run: RunAg
             )
         try:
             async with run(settings, options, start.number) as app:
+                if app.trouble:
+                    # The documents that stand in for a store are for one process.
+                    raise Refused(app.trouble)  # noqa: TRY301 - as whatever else keeps it from starting
                 await server.serve(app)
         except Exception as error:
             # Whatever keeps it from starting, or went wrong while it ended.
@@ -202,9 +206,12 @@ class _Server:
         loop = asyncio.get_running_loop()
 
         def flush() -> None:
-            if waiting:
-                self._send(Happened(id, waiting.copy()))
-                waiting.clear()
+            events = waiting.copy()
+            waiting.clear()
+            # What cannot be sent is left out, as any event may be.
+            with suppress(InvalidMessage):
+                if events:
+                    self._send(Happened(id, events))
 
         def emit(event: Event) -> None:
             if not waiting:
@@ -232,6 +239,6 @@ class _Server:
 
         return ask
 
-    def _send(self, frame: Ready | Happened | Done | Failed | Pong | Withdrawn | object) -> None:
+    def _send(self, frame: Sent) -> None:
         if self.connection is not None:
-            self.connection.send(frame)  # type: ignore[arg-type]
+            self.connection.send(frame)

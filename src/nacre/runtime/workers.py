@@ -49,6 +49,7 @@ from nacre.runtime.worker_frames import (
     Question,
     Ready,
     Resume,
+    Sent,
     Start,
     Stop,
     StoreCounts,
@@ -86,7 +87,7 @@ class Pace(Struct, frozen=True, kw_only=True):
     beat: float = 1.0
     missed: int = 10
     dying: float = 2.0
-    ending: float = 1.0
+    ending: float = 3.0
     starting: float = 120.0
     backoff: Backoff = Backoff(first=0.1, longest=30.0)
 
@@ -514,7 +515,7 @@ class _Worker:
         self._unanswered += 1
         self.send(Ping(has_news))
 
-    def send(self, frame: Any) -> bool:
+    def send(self, frame: Sent) -> bool:
         """Send a frame; False if there is nobody to send it to."""
         if self._connection is None:
             return False
