@@ -2,12 +2,14 @@
 
 `deaf` does not notice that the daemon has given it up, and writes to the file NACRE_NOTES how its requests failed.
 `scripted` has a model that does what the user's words say.
-`absent` ends at once; `silent` never says that it is ready.
+`absent` ends at once; `silent` never says that it is ready; `late` ends unless its siblings ended before;
+`refusing` says why it cannot start.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import sys
@@ -18,7 +20,7 @@ from pathlib import Path
 import nacre
 from nacre.agent.ports import Context, Emit, Reply, Text
 from nacre.config import Settings
-from nacre.errors import RateLimited
+from nacre.errors import ConfigError, RateLimited
 from nacre.messages import Message
 from nacre.runtime import worker
 from nacre.runtime.app import App, Options
@@ -67,6 +69,15 @@ async def run_scripted(settings: Settings, options: Options, _: int) -> AsyncIte
             yield app
 
 
+@asynccontextmanager
+async def refuse(settings: Settings, options: Options, number: int) -> AsyncIterator[App]:
+    """Start nothing."""
+    if number >= 0:
+        raise ConfigError("there is no pearl")
+    async with run_scripted(settings, options, number) as app:
+        yield app
+
+
 def note_errors() -> None:
     """Go on when the daemon is gone, and note what comes of requests."""
 
@@ -85,6 +96,18 @@ if __name__ == "__main__":
             sys.exit(3)
         case "silent":
             signal.pause()
+        case "late":
+            with Path(os.environ["NACRE_NOTES"]).open("a+", encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                file.seek(0)
+                count = file.read().count("began")
+                file.write("began\n")
+            # Two start at once for each of two agents.
+            if count % 4 < 2:
+                sys.exit(3)
+            worker.main(make_handlers())
+        case "refusing":
+            worker.main({}, refuse)
         case "deaf":
             note_errors()
             worker.main(make_handlers())

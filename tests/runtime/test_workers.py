@@ -20,7 +20,7 @@ from nacre.agent.kernel import Kernel
 from nacre.agent.ports import STOPPED, Answer, Approval, Event, Notice, Text
 from nacre.backoff import Backoff
 from nacre.config import Settings
-from nacre.errors import Conflict, NacreError, RateLimited, Stopped
+from nacre.errors import ConfigError, Conflict, NacreError, RateLimited, Stopped
 from nacre.providers.scripted import Scripted
 from nacre.runtime import App
 from nacre.runtime.app import Options
@@ -434,6 +434,34 @@ def test_an_agent_whose_workers_do_not_start_does_not_start(
             with pytest.raises(NacreError, match=r"worker \d ended before it was ready"):
                 await made.agents.start(made.settings())
             assert made.agents.apps == {}
+
+    anyio.run(run)
+    assert (home / "nacre_home").exists()
+
+
+def test_a_worker_that_is_killed_while_the_agent_starts_is_started_again(
+    home: Path, wires: dict[str, Wire], odd: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd("late")
+    monkeypatch.setenv("NACRE_NOTES", str(home / "notes"))
+
+    async def act(house: House) -> None:
+        del house
+        wires["home"].say("pearl")
+        assert await wires["home"].hears() == ["main heard pearl"]
+
+    play(wires, act, setup=ODD)
+    # Two workers of two agents, of which the first process of each ended.
+    assert (home / "notes").read_text().count("began") == 8
+
+
+def test_a_worker_says_why_it_cannot_start(home: Path, wires: dict[str, Wire], odd: Callable[[str], None]) -> None:
+    odd("refusing")
+
+    async def run() -> None:
+        async with house(wires, start=False, workers=ODD) as made:
+            with pytest.raises(ConfigError, match="there is no pearl"):
+                await made.agents.start(made.settings())
 
     anyio.run(run)
     assert (home / "nacre_home").exists()

@@ -65,6 +65,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _MAX_LOSSES = 5
 """How many workers may end while they are at one message; it is not given to a further one."""
+_MAX_STARTS = 3
+"""How many processes may end before the first one is ready, without saying why."""
 _TICK = 0.01
 _ENDING = "the agent is shutting down"
 _LOST = "the process that was answering has ended; send the request again"
@@ -362,9 +364,17 @@ class _Worker:
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Run the worker and its successors; raises what keeps the very first one from starting."""
         with self._life:
-            await self._begin()
-            task_status.started()
             waits = self._pace.backoff.waits()
+            for left in reversed(range(_MAX_STARTS)):
+                try:
+                    await self._begin()
+                    break
+                except NacreError:
+                    # One that says why it cannot start would say so again; one that was killed would not.
+                    if self._refusal is not None or not left:
+                        raise
+                    await anyio.sleep(next(waits))
+            task_status.started()
             begun = anyio.current_time()
             while True:
                 if self.is_up:
