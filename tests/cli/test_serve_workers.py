@@ -97,6 +97,41 @@ def test_a_completion_comes_whole_and_streamed_through_a_worker(models: Models, 
         )
 
 
+def test_clients_see_the_same_with_workers_and_without(models: Models, tmp_path: Path) -> None:
+    del models
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+
+    def ask(running: Daemon, session: str) -> list[Any]:
+        def complete(text: str, **more: Any) -> Any:
+            headers = {"Idempotency-Key": more.pop("id")} if "id" in more else {}
+            body = {"model": "nacre", "session_id": session, "messages": [{"role": "user", "content": text}], **more}
+            found = running.client.post(COMPLETIONS, json=body, headers=headers)
+            answer = found.json()
+            return (found.status_code, answer.get("error") or [answer["choices"], answer["usage"]])
+
+        def respond(text: str, **more: Any) -> Any:
+            return running.client.post("/v1/responses", json={"model": "nacre", "input": text, **more}).json()
+
+        first = respond("hi")
+        second = respond("more", previous_response_id=first["id"])
+        return [
+            [(one["status"], one["output"][0]["content"], one["usage"]) for one in (first, second)],
+            complete("hi", tools=[tool], id="z"),
+            complete("hi", tools=[tool], id="z"),
+            complete("other", tools=[tool], id="z"),
+            complete("hi", response_format=form),
+            complete("hi", id="y"),
+            complete("hi", id="y"),
+        ]
+
+    with daemon(tmp_path) as running:
+        alone = ask(running, "alone")
+    with daemon(tmp_path, "--workers", "2") as running:
+        assert ask(running, "with") == alone
+    assert [found[0] for found in alone[1:]] == [200, 200, 409, 422, 200, 200]
+
+
 def test_the_turn_of_a_worker_that_is_killed_is_an_error_that_can_be_tried_again(
     models: Models, tmp_path: Path
 ) -> None:
