@@ -35,6 +35,12 @@ class AnyKernel(AbstractAsyncContextManager[object], Protocol):
     def ids_answered(self, key: str) -> list[str]:
         """The ids of the messages that the turn in a session answers so far."""
 
+    def snapshot(self, key: str) -> Snapshot | None:
+        """A session with its newest messages, without reading it; None if it is not known here as it is now."""
+
+    def used_since(self, key: str, n: int) -> list[Any] | None:
+        """What the `use` records of a session after record `n` say, without reading it; None if that is not known."""
+
     def __len__(self) -> int: ...
 
 

@@ -28,7 +28,7 @@ from nacre.agent.ports import Ask, Emit, ignore
 from nacre.backoff import Backoff
 from nacre.config import Settings
 from nacre.errors import NacreError, SessionBusy, Stopped, StoreError, describe_error
-from nacre.messages import Load, Message
+from nacre.messages import Load, Message, Snapshot
 from nacre.opening import holder_of
 from nacre.runtime.app import App, Options
 from nacre.runtime.counters import Work, WorkCounts
@@ -209,6 +209,14 @@ class WorkerKernel:
     def ids_answered(self, key: str) -> list[str]:
         """The ids of the messages that the turn in a session answers, as far as is known here."""
         return self._answered.get(key, [])
+
+    def snapshot(self, _: str) -> Snapshot | None:
+        """A session as it is in memory: it is not in this process."""
+        return None
+
+    def used_since(self, _: str, __: int) -> list[Any] | None:
+        """What is in memory of a session's use: nothing in this process."""
+        return None
 
     def __len__(self) -> int:
         return sum(worker.load.actors for worker in self._workers)
