@@ -166,9 +166,13 @@ class WorkerKernel:
         If the worker ends, a message with an id goes to the next one, unless something of its answer was emitted.
         Raises WorkerLost where that cannot be.
         """
+        attempts = [message]
 
         def frame(id: int) -> Deliver:
-            return Deliver(id, message, emit is not ignore, ask is not None)
+            sent = attempts[0]
+            # From the second time on it may be stored and answered: that is found out before the model is asked.
+            attempts[0] = replace(sent, is_kept=False)
+            return Deliver(id, sent, emit is not ignore, ask is not None)
 
         key = message.key
         done = await self._request(key, frame, emit=emit, ask=ask, is_repeatable=bool(message.id))
