@@ -319,3 +319,27 @@ def test_a_long_last_batch_is_given_as_one_part_since_it_is_read_whole_anyway() 
         sessions.add_message("k", "user", "one more")
         part = files.later("k", 0, "", 256)
         assert (part.upto, len(part.records), part.is_last) == (256, 256, False)
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_long_records_are_given_a_few_at_a_time(root: Path, is_moved: bool) -> None:
+    texts = [f"{number} {'x' * 3_000_000}" for number in range(6)]
+    with nacre.open(root) as sessions:
+        sessions.add_messages("k", [{"role": "user", "content": text} for text in texts])
+        if is_moved:
+            sessions.truncate_history("k", 0)
+            sessions.save("k")
+        files = FileStore(str(root), rules=RULES)
+        parts = [files.later("k", 0, "", 256)]
+        while not parts[-1].is_last:
+            parts.append(files.later("k", parts[-1].upto, parts[-1].uid, 256))
+        assert [len([one for one in part.records if one.t == "msg"]) for part in parts][:3] == [2, 2, 2]
+        assert contents(sessions.follow("k"), 6) == texts
+        files.close()
+
+
+def test_a_record_that_is_longer_than_a_part_is_given_alone(sessions: nacre.Sessions) -> None:
+    texts = [f"{number} {'x' * 9_000_000}" for number in range(3)]
+    sessions.add_messages("k", [{"role": "user", "content": text} for text in texts])
+    assert contents(sessions.follow("k"), 3) == texts
+    assert contents(sessions.follow("k", after=2), 2) == texts[1:]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from nacre.messages import Message
-from nacre.records import Record
+from nacre.records import Record, Records
 from nacre.storage.lines import Lines
 from nacre.storage.paths import SessionPaths, listed, make_folder, settle_names, unlink_if_there, write_all
 from nacre.storage.system import System, opened
@@ -83,6 +83,25 @@ def whole(record: Record, payload: Callable[[str], str | None], lost: str | None
     if record.m is None:
         return msgspec.structs.replace(record, data=value["data"], blobs=None)
     return msgspec.structs.replace(record, m=msgspec.convert(value["m"], Message), blobs=None)
+
+
+def whole_up_to(limit: int, records: Iterable[Record], view: Records) -> list[Record]:
+    """The first records, with their payloads put back in: as many as are within `limit` bytes, and one at least.
+
+    Only records that have payloads count: the others are short, and how many there are is for the caller to limit.
+    """
+    found: list[Record] = []
+    size = 0
+    for record in records:
+        if record.blobs is None:
+            found.append(record)
+            continue
+        complete = view.whole(record)
+        size += len(msgspec.json.encode(complete))
+        if size > limit and found:
+            break
+        found.append(complete)
+    return found
 
 
 def _named(record: Record, value: Any) -> list[tuple[str, str]]:

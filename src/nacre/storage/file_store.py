@@ -41,6 +41,7 @@ from nacre.messages import (
     describe_quarantine,
 )
 from nacre.records import ImportedRecord, Losses, Rules, TakeOver, Transaction, View
+from nacre.storage import blobs
 from nacre.storage.change_marks import Marks
 from nacre.storage.group_commit import Pending
 from nacre.storage.lines import Lines
@@ -58,7 +59,7 @@ from nacre.storage.paths import (
     unlink_if_there,
 )
 from nacre.storage.plain_names import has_plain_name, path_now
-from nacre.storage.protocol import FindCopies, Generation, Later, Lease, Listed, Status
+from nacre.storage.protocol import MAX_LATER_BYTES, FindCopies, Generation, Later, Lease, Listed, Status
 from nacre.storage.quarantine import IN_PLACE, Quarantine, entries, set_aside, settle
 from nacre.storage.session_files import unshare
 from nacre.storage.system import System, is_from_system, opened, wrap_error
@@ -402,7 +403,8 @@ class FileStore:
                 newest = next(view.back(view.n))
                 upto = max(start, min(start + max(limit, newest.n - newest.batch + 1), view.n))
                 found = list(takewhile(lambda record: record.n > start, view.back(upto)))[::-1]
-            records = [record if record.blobs is None else view.whole(record) for record in found]
+            records = blobs.whole_up_to(MAX_LATER_BYTES, found, view)
+            upto = upto if len(records) == len(found) else records[-1].n
             return Later(view.header.uid, upto, records, upto >= view.n)
 
         _, found = self._read(SessionPaths.of(self._root, key), get_later, settled)

@@ -21,7 +21,7 @@ from nacre.storage.format import seal, unseal
 from nacre.storage.group_commit import Nested, Pending, resolve
 from nacre.storage.holes import has_content, hole, plan
 from nacre.storage.paths import new_uid, stem
-from nacre.storage.protocol import FindCopies, Generation, Later, Lease, Listed, Status
+from nacre.storage.protocol import MAX_LATER_BYTES, FindCopies, Generation, Later, Lease, Listed, Status
 from nacre.storage.recovery import Header
 from nacre.storage.session_files import Root, start_fork
 from nacre.storage.system import System
@@ -285,8 +285,8 @@ class MemoryStore:
                 return Later(uid, after)
             start = after if uid in ("", life.uid) else 0
             upto = max(start, min(start + limit, life.n))
-            found = islice(life.all(), start, upto)
-            records = [record if record.blobs is None else life.whole(record) for record in found]
+            records = blobs.whole_up_to(MAX_LATER_BYTES, islice(life.all(), start, upto), life)
+            upto = records[-1].n if records else upto
             return Later(life.uid, upto, records, upto >= life.n)
 
     def watch(self) -> Watch:

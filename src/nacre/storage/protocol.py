@@ -42,6 +42,10 @@ class Listed(NamedTuple):
     archived: bool
 
 
+MAX_LATER_BYTES = 8 * 1024 * 1024
+"""How long the records that `later` gives may be together, as far as they have large payloads."""
+
+
 class Later(NamedTuple):
     """Some records of the active generation of a session, and up to which number they were read.
 
@@ -135,7 +139,8 @@ class Store(Protocol):
     def later(self, key: str, after: int, uid: str, limit: int) -> Later:
         """The durable records of the active generation after number `after`, or all if it is another than `uid`.
 
-        About `limit` at a time, or more where fewer would cost as much; none if there is no active generation.
+        About `limit` at a time, or more where fewer would cost as much, and of those with large payloads at most
+        MAX_LATER_BYTES, but one at least; none if there is no active generation.
         """
 
     def watch(self) -> Watch:
