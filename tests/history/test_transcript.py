@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nacre
-from nacre.history.transcript import CHUNK, FAILED, Transcript, Wanted, message, open_at, part, whole
+from nacre.history.transcript import CHUNK, FAILED, Transcript, Wanted, message, open_at, outline, part, stretch
 from nacre.messages import Message
 from nacre.records import View
 from nacre.sessions import Sessions
@@ -117,8 +117,37 @@ def test_a_whole_branch_and_one_message(sessions: Sessions) -> None:
     sessions.truncate_history("k", 1)
 
     def get(view: View) -> list[list[int]]:
-        found = [whole(view, Wanted(is_all=is_all))[1] for is_all in (False, True)]
+        outlines = [outline(view, Wanted(is_all=is_all)) for is_all in (False, True)]
+        found = [stretch(view, state, shown.low, max_bytes=1)[1] for shown, state in outlines]
         alone = [one.n for n in (1, 2, 9) if (one := message(view, n)) is not None]
         return [*([one.n for one in stored] for stored in found), alone]
 
     assert sessions.read("k", get) == [[3], [2, 3], [2]]
+
+
+def test_a_branch_is_read_a_few_messages_at_a_time_and_fewer_if_they_are_long(sessions: Sessions) -> None:
+    add(sessions, *map(str, range(CHUNK)), *("x" * 100_000 for _ in range(3)), "end")
+
+    def get(view: View) -> list[tuple[int, int]]:
+        shown, state = outline(view, Wanted())
+        places, found = [shown.low], []
+        while places[-1] <= state.i:
+            place, stored = stretch(view, state, places[-1], max_bytes=250_000)
+            places.append(place)
+            found.append((place, len(stored)))
+        return found
+
+    assert sessions.read("k", get) == [(CHUNK + 1, CHUNK), (CHUNK + 3, 2), (2 * CHUNK + 3, 2)]
+    assert sessions.read("k", lambda view: stretch(view, view.state, 41, max_bytes=1)[0]) == 42
+
+
+def test_a_branch_stays_the_same_while_it_is_read_whatever_happens_to_the_session(sessions: Sessions) -> None:
+    add(sessions, "a", "b", "c")
+    found = sessions.read("k", lambda view: outline(view, Wanted()))
+    assert found is not None
+    sessions.rewind("k", before=3)
+    add(sessions, "other")
+    sessions.truncate_history("k", 1)
+    rest = sessions.read("k", lambda view: stretch(view, found[1], found[0].low, max_bytes=1))
+    assert rest is not None
+    assert [one.message.content for one in rest[1]] == ["a", "b", "c"]

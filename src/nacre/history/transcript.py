@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -126,11 +127,26 @@ def part(view: View, wanted: Wanted, *, number: int) -> Transcript:
     return _transcript(view, state, tip=tip, wanted=wanted, numbers=[number])
 
 
-def whole(view: View, wanted: Wanted) -> tuple[Transcript, Sequence[Stored]]:
-    """All that a branch shows."""
+def outline(view: View, wanted: Wanted) -> tuple[Transcript, State]:
+    """What stands around the messages of a branch, and its state, by which `stretch` finds them at any later time."""
     state, tip = _state(view, wanted)
-    shown = _transcript(view, state, tip=tip, wanted=wanted, numbers=())
-    return shown, [_stored(view, record) for record in branches.between(view, state, shown.low, state.i)]
+    return _transcript(view, state, tip=tip, wanted=wanted, numbers=()), state
+
+
+def stretch(view: View, state: State, first: int, *, max_bytes: int) -> tuple[int, Sequence[Stored]]:
+    """The next few messages of a branch from place `first` on, and the place after them.
+
+    Those with large payloads have at most `max_bytes` together, but there is one at least.
+    """
+    found: list[Stored] = []
+    size = 0
+    for record in branches.between(view, state, first, first + CHUNK - 1):
+        one = _stored(view, record)
+        size += len(msgspec.json.encode(one.message.to_mapping())) if record.blobs is not None else 0
+        if size > max_bytes and found:
+            return record.st.i, found
+        found.append(one)
+    return first + CHUNK, found
 
 
 def message(view: View, n: int) -> Stored | None:

@@ -16,10 +16,10 @@ from starlette.routing import Route
 
 from nacre.errors import NacreError, SessionNotFound
 from nacre.history import session_state
-from nacre.history.transcript import Transcript, Wanted, message, whole
+from nacre.history.transcript import Transcript, Wanted, message, outline, stretch
 from nacre.history.transcript import part as transcript_part
 from nacre.messages import Entry, Stored
-from nacre.records import View
+from nacre.records import State, View
 from nacre.render.conversation import Cover, Cut, notices, parts
 from nacre.render.html import escape
 from nacre.render.markdown_export import document
@@ -264,12 +264,13 @@ def _json(head: dict[str, Any], items: Sequence[Any]) -> Response:
 
 
 def _send_session(sessions: Sessions, key: str, suffix: str, wanted: Wanted) -> Response:
-    """A whole branch of a session; it is sent as it is made."""
-    found = sessions.read(key, lambda view: whole(view, wanted), generation=wanted.generation)
-    shown, stored = queries.require(found, key)
+    """A whole branch of a session, as it is now; it is read and sent a few messages at a time."""
+    found = sessions.read(key, lambda view: outline(view, wanted), generation=wanted.generation)
+    shown, state = queries.require(found, key)
+    stored = _messages(sessions, shown, state)
     summary = shown.bars[0].text if shown.bars else ""
     if suffix == "md":
-        cover = Cover(key=shown.key, title=shown.title, messages=len(stored))
+        cover = Cover(key=shown.key, title=shown.title, messages=max(shown.high - shown.low + 1, 0))
         text = "" if shown.tip else summary
         cut = Cut(summary=text, hidden=shown.hidden) if shown.hidden and not shown.is_all else None
         return StreamingResponse(document(cover, parts(stored, cut=cut)), media_type=_MARKDOWN)
@@ -283,14 +284,24 @@ def _send_session(sessions: Sessions, key: str, suffix: str, wanted: Wanted) -> 
             "n": shown.n,
             "summary": summary,
             "hidden": shown.hidden,
-            "count": len(stored),
         }
         yield _encode(head)[:-1] + b',"items":['
-        for at, one in enumerate(stored):
-            yield (b",\n" if at else b"\n") + _encode(_item(one))
-        yield b"]}\n"
+        count = 0
+        for count, one in enumerate(stored, 1):
+            yield (b",\n" if count > 1 else b"\n") + _encode(_item(one))
+        yield b'],"count":%d}\n' % count
 
     return StreamingResponse(pieces(), media_type="application/json")
+
+
+def _messages(sessions: Sessions, shown: Transcript, state: State) -> Iterator[Stored]:
+    """The messages of a branch; whatever happens to the session meanwhile, it is the same branch to its end."""
+    place = shown.low
+    while place <= state.i:
+        read = partial(stretch, state=state, first=place, max_bytes=queries.MAX_PAGE_BYTES)
+        found = sessions.read(shown.key, read, generation=shown.generation)
+        place, stored = queries.require(found, shown.key)
+        yield from stored
 
 
 def _send_message(sessions: Sessions, key: str, n: int, wanted: Wanted) -> Response:
