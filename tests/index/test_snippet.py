@@ -95,3 +95,7 @@ def test_a_text_that_is_all_matches_takes_little_longer_whichever_term_is_the_ra
 
     # Of the second query there is one place to choose from, of the first as many as are ever looked at.
     assert min(seconds("的") for _ in range(2)) < 5 * min(seconds("数 的") for _ in range(2))
+
+
+def test_of_a_word_of_any_length_the_beginning_is_shown() -> None:
+    assert shown("needle" * 1_000, "needle*") == f"**{('needle' * 167)[:1000]}**…"

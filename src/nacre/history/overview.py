@@ -71,7 +71,8 @@ def overview(view: Records) -> Overview:
     state = "unanswered" if last.role == "user" else "idle"
     if last.tool_calls or last.role == "tool":
         state = "interrupted"
-    return found._replace(role=last.kind, model=last.model or "", last=line[:_MAX_LINE], state=state)
+    role, model = last.kind[:_MAX_LINE], (last.model or "")[:_MAX_LINE]
+    return found._replace(role=role, model=model, last=line[:_MAX_LINE], state=state)
 
 
 def when_updated(view: Records, last: str) -> str:

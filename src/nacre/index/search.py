@@ -39,6 +39,7 @@ _NOWHERE = "\ue000\ue001\ue002"
 _MAX_SHOWN = 256 * 1024
 # More than any index holds, and no more than SQLite takes for a number.
 _MAX_FOUND = 1 << 32
+_MAX_ROLE = 160
 _LAST = "\U0010ffff"
 # What comes after the ":" of an internal key is ";".
 _END = f"{INTERNAL[:-1]};"
@@ -92,7 +93,7 @@ def _found(connection: Connection, query: Query, limit: int, vector: Floats | No
         near = nearest_piece(connection, message, body, vector) if vector is not None else None
         # Who asks for a few words wants to see them; a question is answered by what is nearest to it.
         line = snippet(body, terms[by], near=near, is_around_words=not query.is_question)
-        hits.append(Hit(key=key, n=n, ts=unpack_time(ts), role=role, snippet=line, generation=generation))
+        hits.append(Hit(key=key, n=n, ts=unpack_time(ts), role=role[:_MAX_ROLE], snippet=line, generation=generation))
     return hits
 
 

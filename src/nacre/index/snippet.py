@@ -17,6 +17,8 @@ from nacre.index.stems import stem
 
 _WIDTH = 160
 _BEFORE = 40
+_LONGEST = 1000
+"""How much of one match is shown: `a*` may match a word of any length."""
 _WHITE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 # What drives a terminal and has no width: bidirectional marks and overrides.
 _HIDDEN = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -76,7 +78,8 @@ def snippet(
     # 3. The text with its marks.
     parts = ["…"] if start else []
     at = start
-    for first, last in marks:
+    for first, found in marks:
+        last = min(found, first + _LONGEST)
         parts += [_plain(body[at:first]), "**", _plain(body[first:last]), "**"]
         at = last
     end = max(at, end)

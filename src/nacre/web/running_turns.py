@@ -17,11 +17,14 @@ from nacre.agent.ports import Emit, Event, ignore
 from nacre.errors import Busy, Stopped
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.counters import Traffic
+from nacre.web.http_errors import Fault
 
 T = TypeVar("T")
 MAX_WAITING = 64
 CHANNEL = "http"
 """What this way in is called where channels are counted."""
+MAX_UNREAD = 8 * 1024 * 1024
+"""How long the events that a client has not read yet may be together; if it is more, none are kept."""
 _LOOK = 0.5
 """Seconds between two looks at the tokens, while anything is open that one of them was shown for."""
 
@@ -31,6 +34,8 @@ class Running(Generic[T]):
 
     def __init__(self, *, is_watched: bool = True) -> None:
         self._events: deque[Event] = deque()
+        self._unread = 0
+        self._is_too_slow = False
         self._woken = anyio.Event()
         self._is_watched = is_watched
         self.is_over = False
@@ -58,11 +63,13 @@ class Running(Generic[T]):
             self.task.cancel()
 
     async def events(self, *, silence: float) -> AsyncIterator[Event | None]:
-        """What happens, as it happens, to the end; None when nothing has for a while."""
+        """What happens, as it happens, to the end, or until too much is unread; None when nothing has for a while."""
         while True:
             while self._events:
-                yield self._events.popleft()
-            if self.is_over:
+                happened = self._events.popleft()
+                self._unread -= _size(happened)
+                yield happened
+            if self.is_over or self._is_too_slow:
                 return
             if not await self.wait(silence):
                 yield None
@@ -70,26 +77,46 @@ class Running(Generic[T]):
     async def wait(self, seconds: float) -> bool:
         """Wait until something has happened; False if nothing has."""
         with anyio.move_on_after(seconds):
-            while not (self._events or self.is_over):
+            while not (self._events or self.is_over or self._is_too_slow):
                 self._woken = anyio.Event()
                 await self._woken.wait()
-        return bool(self._events) or self.is_over
+        return bool(self._events) or self.is_over or self._is_too_slow
 
     async def over(self) -> None:
-        """Wait for its end, whatever that is."""
-        async for _ in self.events(silence=3600):
+        """Wait for its end, whatever that is; what happens until then is not kept."""
+        self.leave(stop=False)
+        self._is_too_slow = False
+        while not await self.wait(3600):
             continue
 
     def outcome(self) -> T:
-        """What has come of work that is over; raises what it raised."""
+        """What has come of work that is over; raises what it raised, and Fault if its events were not read in time."""
+        if self._is_too_slow:
+            raise Fault(
+                "timeout",
+                f"the client reads too slowly: more than {MAX_UNREAD:,} bytes wait for it; "
+                "a turn of a session goes on, and its answer is stored",
+            )
         if self.error is not None:
             raise self.error
         return self._value  # type: ignore[return-value] # it is over and has not failed
 
     def _emit(self, event: Event) -> None:
-        if self._is_watched:
+        if not self._is_watched:
+            return
+        self._unread += _size(event)
+        if self._unread > MAX_UNREAD and self._events:
+            # Without some of them the others could not be understood.
+            self._is_too_slow = True
+            self.leave(stop=False)
+        else:
             self._events.append(event)
-            self._woken.set()
+        self._woken.set()
+
+
+def _size(event: Event) -> int:
+    """About how long an event is."""
+    return len(repr(event))
 
 
 class Turns:

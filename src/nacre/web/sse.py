@@ -26,6 +26,10 @@ from nacre.web.api import queries, schemas
 _STALL_TIMEOUT = 60.0
 _READ_TIMEOUT = 10.0
 _AT_ONCE = 64
+_MAX_TAKEN = 1024 * 1024
+"""How long the events that wait for a client may be together, in bytes, before no more are made; one is made always."""
+_PIECE = 64 * 1024
+"""How much of an event is sent at once: a client that reads slowly, but reads, has a minute for each piece."""
 _LOOK_AGAIN = 0.2
 """How often to look, in seconds, where no changes are reported."""
 
@@ -58,11 +62,13 @@ class EventStream(Response):
         async def send_events() -> None:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             async with aclosing(self._events) as events:
-                async for piece in events:
-                    with anyio.move_on_after(_STALL_TIMEOUT) as waiting:
-                        await send({"type": "http.response.body", "body": piece, "more_body": True})
-                    if waiting.cancelled_caught:
-                        return
+                async for one in events:
+                    for at in range(0, len(one), _PIECE):
+                        with anyio.move_on_after(_STALL_TIMEOUT) as waiting:
+                            body = one[at : at + _PIECE]
+                            await send({"type": "http.response.body", "body": body, "more_body": True})
+                        if waiting.cancelled_caught:
+                            return
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
         try:
@@ -123,13 +129,9 @@ async def records(
                     _close(following)
                     at = queries.End(last.generation, 0)
                     following = sessions.follow(key, 0)
-                for entry in await _take(following, last.n) if last != at else ():
-                    at = queries.End(entry.generation, entry.n)
-                    ts = rfc3339(entry.ts)
-                    record = schemas.Record(
-                        generation=entry.generation, n=entry.n, ts=ts, kind=entry.kind, data=entry.data
-                    )
-                    yield event(record, name=entry.kind, id=str(entry.n))
+                for place, made in await _take(following, last.n) if last != at else ():
+                    at = place
+                    yield made
                 if at == last:
                     if bell is None or bell.closing.is_set():
                         return
@@ -141,17 +143,21 @@ async def records(
             _close(following)
 
 
-async def _take(following: Generator[Entry, None, None], last: int) -> list[Entry]:
-    """Some of the records up to the last one, which is known to be there; none if it went away meanwhile.
+async def _take(following: Generator[Entry, None, None], last: int) -> list[tuple[queries.End, bytes]]:
+    """Some of the records up to the last one, which is known to be there, as events; none if it went away meanwhile.
 
     So no thread waits for what may never come, and none stays when a client goes.
     """
 
-    def take() -> list[Entry]:
-        taken: list[Entry] = []
+    def take() -> list[tuple[queries.End, bytes]]:
+        taken: list[tuple[queries.End, bytes]] = []
+        size = 0
         for entry in following:
-            taken.append(entry)
-            if entry.n >= last or len(taken) == _AT_ONCE:
+            place = queries.End(entry.generation, entry.n)
+            record = schemas.Record(**place._asdict(), ts=rfc3339(entry.ts), kind=entry.kind, data=entry.data)
+            taken.append((place, event(record, name=entry.kind, id=str(entry.n))))
+            size += len(taken[-1][1])
+            if entry.n >= last or len(taken) == _AT_ONCE or size >= _MAX_TAKEN:
                 break
         return taken
 

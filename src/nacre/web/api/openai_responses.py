@@ -25,11 +25,12 @@ from starlette.routing import Route
 
 from nacre.agent.model_request import Terms, terms_of, with_terms
 from nacre.agent.ports import Form, Spec
+from nacre.codec import message_in, time_of
 from nacre.codec import message_of as stored_message
-from nacre.codec import time_of
+from nacre.history import every_message
 from nacre.history.replies import id_of, is_final
 from nacre.messages import Message, Stored
-from nacre.records import View
+from nacre.records import Record, View
 from nacre.runtime import App
 from nacre.runtime.structured_output import check_schema
 from nacre.sessions import Sessions
@@ -354,9 +355,7 @@ def _choose_place(wanted: openai.Respond, messages: Sequence[Message], request: 
     if found.is_last:
         return name, who, key, ()
     # The message that came after the answer may be this one, sent again.
-    uid, n = found.answer.generation, found.answer.n
-    later = [one.message for one in sessions.transcript(key) if one.generation == uid and one.n > n]
-    next_id, content = next(((id, one.content) for one in later if (id := id_of(one))), ("", None))
+    next_id, content = _read_next(sessions, key, found.answer)
     if next_id == mine or (next_id and is_retry(request.headers) and content == messages[-1].content):
         return name._replace(message=next_id), who, key, ()
     session = _derive(given, "fork") or secrets.token_hex(12)
@@ -364,6 +363,19 @@ def _choose_place(wanted: openai.Respond, messages: Sequence[Message], request: 
     if not sessions.exists(branch):
         sessions.fork(key, branch, at=found.answer.n)
     return name._replace(session=session), who, branch, ()
+
+
+def _read_next(sessions: Sessions, key: str, answer: Stored) -> tuple[str, Any]:
+    """The id and the content of the first message after an answer that has an id."""
+
+    def get(view: View) -> tuple[str, Any]:
+        later = (record for record in view.all() if record.n > answer.n and record.t == "msg")
+        messages = ((record, message_in(record)) for record in later)
+        found = ((id, record) for record, one in messages if one is not None and (id := id_of(one)))
+        id, record = next(found, ("", None))
+        return id, stored_message(record, view).content if record is not None else None
+
+    return sessions.read(key, get, generation=answer.generation) or ("", None)
 
 
 def _derive(id: str, use: str) -> str:
@@ -393,31 +405,37 @@ def _no_such(name: Name) -> Fault:
 def _find(sessions: Sessions, key: str, name: Name) -> Exchange:
     """The message of a response and its answer; raises Fault if there is none."""
 
-    def since(newest_first: Iterator[Stored]) -> Exchange | None:
-        """Read from the end of a session up to the message."""
-        later: list[Stored] = []
-        for words in newest_first:
-            if id_of(words.message) != name.message or RESPONSE not in words.message.extra:
-                later.append(words)
+    def find_in(view: View, newest_first: Iterator[Record]) -> Exchange | None:
+        """Read from the end of a generation up to the message; what comes after it may be long, and is not kept."""
+        last: Record | None = None
+        final: Record | None = None
+        reply: Record | None = None
+        for record in newest_first:
+            if (one := message_in(record)) is None:
                 continue
-            is_bare = msgspec.convert(words.message.extra[RESPONSE], Echo).is_bare
-            same = (one for one in reversed(later) if one.generation == words.generation)
-            ends = (one for one in same if is_final(one.message) or (is_bare and one.message.role == "assistant"))
-            answer = next(ends, None)
-            return Exchange(words, answer, is_last=answer is not None and answer is later[0])
+            if id_of(one) == name.message and RESPONSE in one.extra:
+                words = _stored(view, record)
+                answer = reply if msgspec.convert(words.message.extra[RESPONSE], Echo).is_bare else final
+                is_last = answer is not None and answer is last and view.is_newest
+                return Exchange(words, _stored(view, answer) if answer is not None else None, is_last=is_last)
+            last = last or record
+            final = record if is_final(one) else final
+            reply = record if is_final(one) or one.role == "assistant" else reply
         return None
 
-    def get(view: View) -> Exchange | None:
-        records = (record for record in view.back(view.n) if record.t == "msg")
-        return since(
-            Stored(generation=view.uid, n=one.n, ts=time_of(one), message=stored_message(one, view)) for one in records
-        )
+    def find_anywhere(view: View) -> Exchange | None:
+        return find_in(view, every_message.newest(view, view.highest))
 
     # Most often it is among the newest; one that compaction moved out, or that was archived, is looked for everywhere.
-    found = sessions.read(key, get) or since(reversed(sessions.transcript(key)))
+    found = sessions.read(key, lambda view: find_in(view, view.back(view.n)))
+    found = found or next(reversed(sessions.read_generations(key, find_anywhere)), None)
     if found is None:
         raise _no_such(name)
     return found
+
+
+def _stored(view: View, record: Record) -> Stored:
+    return Stored(generation=view.uid, n=record.n, ts=time_of(record), message=stored_message(record, view))
 
 
 def _stored_response(app: App, key: str, name: Name) -> openai.ResponseDocument:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import dropwhile, takewhile
+from itertools import accumulate, dropwhile, takewhile
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -30,7 +30,7 @@ from nacre.web.http_errors import Fault
 T = TypeVar("T")
 
 MAX_PAGE_BYTES = 8 * 1024 * 1024
-"""How long the messages of a page may be together, as JSON; a page has one message at least."""
+"""How long the messages or rows of a page may be together, as JSON; a page has one at least."""
 
 
 class End(NamedTuple):
@@ -76,14 +76,20 @@ def list_sessions(sessions: Sessions, query: schemas.ListQuery) -> schemas.Sessi
             parse_cursor(query.cursor, order=order, reverse=is_reverse)
         except InvalidArgument as error:
             raise _lost(query.cursor) from error
-    page = sessions.page(
+    ask = partial(
+        sessions.page,
         which=query.state,
         prefix=query.prefix,
         order=order,
         reverse=is_reverse,
-        limit=query.limit,
         cursor=query.cursor or None,
     )
+    page = ask(limit=query.limit)
+    # Titles and tags may have any length. Where they are too long the page is read again, with as many as fit.
+    sizes = accumulate(len(msgspec.json.encode(session_item(info))) for info in page.items)
+    fitting = sum(1 for _ in takewhile(lambda size: size <= MAX_PAGE_BYTES, sizes))
+    if fitting < len(page.items):
+        page = ask(limit=max(fitting, 1))
     asides = {key: schemas.Aside(**asdict(notice)) for key, notice in notices(sessions.quarantine()).items()}
     return schemas.SessionList(
         count=len(page.items),

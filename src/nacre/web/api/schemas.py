@@ -132,7 +132,7 @@ class _List(Struct, frozen=True, kw_only=True):
 
 
 class SessionList(_List, frozen=True, kw_only=True):
-    """A page of sessions; `next_cursor` goes to `cursor`."""
+    """A page of sessions, at most 8 MiB of them and one at least; `next_cursor` goes to `cursor`."""
 
     items: list[Session]
 
@@ -178,7 +178,10 @@ class Conversation(Struct, frozen=True, kw_only=True):
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """A message that a search found; `generation` is empty if it is in the active one."""
+    """A message that a search found; `generation` is empty if it is in the active one.
+
+    Of its text there are about 160 characters in `snippet`, and of one long match at most 1,000.
+    """
 
     key: str
     generation: str

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nacre.history.list_page import Which
+from nacre.history.overview import MAX_TAGS
 from nacre.keys import is_internal
 from nacre.messages import SessionInfo
 from nacre.render.conversation import Notice, notices
@@ -34,6 +35,8 @@ STATES = {
     "idle": "idle",
 }
 _MAX_CHIPS = 12
+_MAX_LABEL = 200
+"""How much of a title or a tag is shown in a list, in characters."""
 _MAX_COUNTED = 20_000
 """How many sessions, the newest, are counted for what the list can be narrowed to."""
 _HURRY, _TIME = 0.06, 5.0
@@ -120,7 +123,7 @@ def read_list(app: App, filters: Filters, *, max_counted: int = _MAX_COUNTED, hu
     shown = chosen[(filters.page - 1) * PER_PAGE : filters.page * PER_PAGE]
     until = time.monotonic() + (_TIME if filters.is_full else hurry)
     tallies = {} if filters.archived else tallies_of(app.sessions).count(app.sessions, shown, until)
-    rows = [Row(info=info, state=found.state(info), tally=tallies.get(info.key)) for info in shown]
+    rows = [Row(info=_shorten(info), state=found.state(info), tally=tallies.get(info.key)) for info in shown]
     is_pending = any(row.tally is None for row in rows if not row.info.archived)
     return Listing(
         filters=filters,
@@ -130,6 +133,15 @@ def read_list(app: App, filters: Filters, *, max_counted: int = _MAX_COUNTED, hu
         is_pending=is_pending,
         aside=notices(app.sessions.quarantine()),
     )
+
+
+def _shorten(info: SessionInfo) -> SessionInfo:
+    """A session as a row shows it; its title and its tags may have any length."""
+
+    def fit(text: str) -> str:
+        return text if len(text) <= _MAX_LABEL else f"{text[: _MAX_LABEL - 1]}…"
+
+    return replace(info, title=fit(info.title), tags=tuple(map(fit, info.tags[:MAX_TAGS])), meta={})
 
 
 def neighbour(app: App, filters: Filters, key: str, step: int) -> str:
@@ -170,8 +182,7 @@ class _Catalogue:
         """What can be chosen: of each kind, all that the other filters leave."""
 
         def facet(name: str, field: str, values: Sequence[str]) -> Facet:
-            counts = Counter(values)
-            counts.pop("", None)
+            counts = Counter(value for value in values if 0 < len(value) <= _MAX_LABEL)
             return Facet(name=name, field=field, counts=counts.most_common(_MAX_CHIPS))
 
         yield facet("Channels", "channel", [channel_of(info.key) for info in self._but("channel")])

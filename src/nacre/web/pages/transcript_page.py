@@ -18,6 +18,7 @@ from nacre.web.pages.message_form import MAX_FILES
 from nacre.web.pages.turn_view import Question, question_html
 
 _MAX_NAME = 60
+_MAX_TITLE = 200
 
 
 def html(  # noqa: PLR0913 - what a page is made of
@@ -38,7 +39,7 @@ def html(  # noqa: PLR0913 - what a page is made of
     """
     is_open = not (shown.tip or shown.is_archived or _is_fixed(shown))
     empty = "" if shown.high else _EMPTY if is_open else '<p class="none">There are no messages.</p>'
-    title = "New session" if is_new else escape(one_line(shown.title or shown.key))
+    title = "New session" if is_new else escape(clip(one_line(shown.title or shown.key), _MAX_TITLE))
     menu = "" if is_new or _is_fixed(shown) else _menu(shown)
     head = top(title, more=f'<span id="status" role="status"></span>{menu}')
     notice = failure = again = ""
