@@ -49,6 +49,15 @@ class WithoutRoom(System):
         return super().open(path, flags, mode)
 
 
+class WithoutRights(System):
+    """A folder in which no file may be made, so that there is no file of the keys."""
+
+    def open(self, path: str, flags: int, mode: int = 0o600) -> int:
+        if path.endswith("keys.lock"):
+            raise OSError(errno.EACCES if flags & os.O_CREAT else errno.ENOENT, "no rights")
+        return super().open(path, flags, mode)
+
+
 @pytest.fixture(params=[System, WithoutByteLocks])
 def place(root: Path, request: pytest.FixtureRequest) -> tuple[System, SessionPaths]:
     nacre.open(root).close()
@@ -210,3 +219,12 @@ def test_a_fork_waits_for_whoever_finishes_the_deletion_of_its_source(root: Path
     with pytest.raises(nacre.SessionNotFound):
         late.fork("k", "new")
     assert (late.exists("k"), late.exists("new")) == (False, False)
+
+
+def test_a_folder_in_which_no_file_may_be_made_is_not_left_locked(root: Path) -> None:
+    nacre.open(root).close()
+    place = SessionPaths.of(str(root), "k")
+    with pytest.raises(nacre.Refused):
+        KeyLock(WithoutRights(), place).take(wait=True)
+    with KeyLock(WithoutRoom(), place) as lock:
+        assert lock.is_held

@@ -106,7 +106,8 @@ class LiveSession:
 
     def refresh(self) -> None:
         """Read the session again if somebody else has written to it, as a summary does."""
-        if self.is_current or self._sessions.snapshot(self.key, last=0).version == self.now.version:
+        is_read = self.now.n >= 0
+        if is_read and (self.is_current or self._sessions.snapshot(self.key, last=0).version == self.now.version):
             self._used, self._used_since = [], self.now.n
         else:
             self.read()
