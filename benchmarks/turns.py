@@ -17,8 +17,9 @@ import nacre
 from benchmarks import measure
 from benchmarks.rows import Row, at_most, micros, plain, shown
 from benchmarks.scene import LONG, SHORT, Scene, converse
-from nacre.agent.actor import Agent, LiveSession, UserMessage
+from nacre.agent.actor import Agent, UserMessage
 from nacre.agent.kernel import Kernel
+from nacre.agent.live_session import LiveSession
 from nacre.agent.ports import Guard
 from nacre.providers.scripted import Call, Pause, Scripted
 from nacre.sessions import Sessions

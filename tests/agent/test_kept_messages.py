@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent.actor import LiveSession
 from nacre.agent.kernel import Kernel
+from nacre.agent.live_session import LiveSession
 from nacre.agent.ports import STOPPED
 from nacre.errors import ProviderError, Refused, Stopped
 from nacre.messages import Message

@@ -12,8 +12,9 @@ import anyio
 import pytest
 
 import nacre
-from nacre.agent.actor import Agent, LiveSession, UserMessage
+from nacre.agent.actor import Agent, UserMessage
 from nacre.agent.kernel import Kernel
+from nacre.agent.live_session import LiveSession
 from nacre.agent.ports import STOPPED, Ask, Guard, Tool
 from nacre.errors import Busy, Refused, Stopped
 from nacre.history import replies

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import anyio
 
 import nacre
-from nacre.agent.actor import Agent, KernelSessions, UserMessage
+from nacre.agent.actor import Agent, UserMessage
 from nacre.agent.kernel import Kernel
+from nacre.agent.live_session import KernelSessions
 from nacre.agent.ports import Entry, Tool
 from nacre.messages import Snapshot, ToolCall
 from nacre.providers.scripted import Scripted

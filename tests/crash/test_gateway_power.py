@@ -12,8 +12,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from nacre.agent.actor import LiveSession
 from nacre.agent.kernel import Kernel
+from nacre.agent.live_session import LiveSession
 from nacre.agent.ports import Context, Emit, Reply
 from nacre.backoff import Backoff
 from nacre.channels.channel import AGAIN, Accept, InboundMessage, again, key_of

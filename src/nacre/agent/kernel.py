@@ -7,8 +7,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from nacre.agent.actor import Actor, Agent, KernelSessions, TurnRequest, UserMessage, no_wait
+from nacre.agent.actor import Actor, Agent, TurnRequest, UserMessage
 from nacre.agent.background import TaskOwner
+from nacre.agent.live_session import KernelSessions, no_wait
 from nacre.agent.ports import Ask, Emit, Pace, ignore
 from nacre.errors import NacreError, Stopped
 from nacre.history.replies import is_final

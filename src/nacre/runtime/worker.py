@@ -18,8 +18,8 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from nacre.agent.actor import no_wait
 from nacre.agent.kernel import Kernel
+from nacre.agent.live_session import no_wait
 from nacre.agent.ports import Answer, Approval, Ask, Emit, Event, Text, ignore
 from nacre.config import Settings
 from nacre.errors import InvalidMessage, NacreError, Refused, Stopped
