@@ -161,3 +161,19 @@ def test_a_cursor_that_names_no_message_is_refused(echo: Site) -> None:
     for cursor in (f"{uid}/3", f"{uid}/99", f"/{item['n']}", "0" * 32 + "/2"):
         answer = echo.client.get("/api/sessions/k", params={"scope": "whole", "cursor": cursor})
         assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("lost", [[0], [0, 1], [0, 1, 2], [1], [2]])
+def test_what_is_lost_at_the_beginning_of_a_log_is_not_counted(root: Path, lost: list[int]) -> None:
+    with nacre.open(root) as sessions:
+        for number in range(6):
+            sessions.add_message("k", "user", f"m{number}")
+    lines = log_of(root, "k").read_bytes().splitlines(keepends=True)
+    spoilt = (b"\0" * (len(line) - 1) + b"\n" if at in lost else line for at, line in enumerate(lines))
+    log_of(root, "k").write_bytes(b"".join(spoilt))
+    with nacre.open(root) as sessions:
+        sessions.add_message("k", "user", "after")
+        page = queries.read(sessions, "k", ReadQuery(scope="whole", limit=50))
+        expected = len(read_everything(sessions, "k")[0])
+        assert (len(page.items), page.total) == (expected, expected)
+        assert [info.messages for info in sessions.list()] == [len(sessions.get_history("k"))]

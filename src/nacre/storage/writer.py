@@ -498,7 +498,8 @@ class LogWriter:
             uid = self.likely_uid()
             length, records = compaction.measure(self._system, self._place.cold(uid))
             high = tail.last.n if tail.last is not None and length else 0
-            header = Header(uid=uid, sid=self.key, cold=length, high=high, moved=records)
+            # Messages after it may be lost as well: nothing says which number was the first.
+            header = Header(uid=uid, sid=self.key, cold=length, high=high, moved=records, holes=True)
         if tail.bad:
             self._set_aside(lines, tail.bad, header.uid, TORN if was_cut_short(tail) else UNSURE)
         # 2. A torn end is cut off.
