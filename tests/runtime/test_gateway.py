@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
 import os
@@ -401,6 +402,71 @@ def test_what_is_to_be_written_later_is_not_lost_with_a_record_that_is_refused(r
     with nacre.open(root) as sessions:
         anyio.run(work, sessions)
         assert Inbox(sessions).read() == [words("b")]
+
+
+class SickDisk(System):
+    """A disk of which one call fails, once: a write for want of space, or a flush."""
+
+    failing = ""
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        self._fail("write", errno.ENOSPC)
+        return super().write(fd, data)
+
+    def fdatasync(self, fd: int) -> None:
+        self._fail("fdatasync", errno.EIO)
+        super().fdatasync(fd)
+
+    def _fail(self, call: str, number: int) -> None:
+        if self.failing == call:
+            self.failing = ""
+            raise OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize(
+    ("failing", "error"), [("write", nacre.Refused), ("fdatasync", nacre.DurabilityUnknown)], ids=["write", "flush"]
+)
+def test_what_is_to_be_written_later_is_not_lost_with_a_write_that_fails(
+    root: Path, failing: str, error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = SickDisk()
+
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions, later=3600)
+        await inbox.add(words("a"))
+        inbox.done_later(words("a"))
+        disk.failing = failing
+        with pytest.raises(error):
+            await inbox.add(words("b"))
+        assert disk.failing == ""
+        # What the thread that writes has to say comes to the loop of its own accord.
+        with anyio.fail_after(20):
+            while (written := inbox.write_later()) is None:  # noqa: ASYNC110 - as above
+                await anyio.sleep(0.005)
+        await written
+        assert [kind for kind, _ in kinds_in_inbox(sessions)][-1] == "x.answered"
+
+    with Sessions(FileStore(str(root), rules=RULES, system=disk)) as sessions:
+        anyio.run(work, sessions)
+        assert words("a") not in Inbox(sessions).read()
+    assert "that messages were answered was not written" in caplog.text
+
+
+def test_what_is_to_be_written_later_is_tried_again_if_nobody_awaits_it(root: Path) -> None:
+    disk = SickDisk()
+
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions, later=0)
+        await inbox.add(words("a"))
+        disk.failing = "write"
+        inbox.done_later(words("a"))
+        with anyio.fail_after(20):
+            while disk.failing or Inbox(sessions).read():  # noqa: ASYNC110 - as above
+                await anyio.sleep(0.005)
+
+    with Sessions(FileStore(str(root), rules=RULES, system=disk)) as sessions:
+        anyio.run(work, sessions)
+        assert [kind for kind, _ in kinds_in_inbox(sessions)] == ["x.arrived", "x.answered"]
 
 
 def test_what_is_to_be_written_later_is_written_at_the_end(root: Path) -> None:

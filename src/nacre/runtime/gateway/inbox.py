@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Collection, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -25,6 +27,8 @@ _MAX_RECORDS = 5_000
 _MAX_CARRIED = 2_500
 _LATER = 0.5
 """Seconds until what may be written later is written, if nothing else is before."""
+_RETRY = 60
+"""How many times as long it waits if it could not be written."""
 
 
 class Inbox:
@@ -170,9 +174,7 @@ class Inbox:
         if name in self._open:
             self._close(name)
             self._later.append(AppendRecord("x.answered", self._closing(name)))
-            if not self._is_later_due:
-                self._is_later_due = True
-                asyncio.get_running_loop().call_later(self._max_wait, self.write_later)
+            self._write_in(self._max_wait)
 
     def write_later(self) -> Awaitable[int] | None:
         """Write now what may be written later; await the result for durability."""
@@ -184,7 +186,13 @@ class Inbox:
         if self._has_texts and all([await self._rotate() for _ in KEYS]):
             self._has_texts = bool(self._open)
 
+    def _write_in(self, seconds: float) -> None:
+        if not self._is_later_due:
+            self._is_later_due = True
+            asyncio.get_running_loop().call_later(seconds, self.write_later)
+
     def _append(self, *records: AppendRecord) -> Awaitable[int]:
+        """Write records, and with them what may be written later: that comes again if the write fails."""
         later, self._later = self._later, []
         try:
             pending = self._sessions.submit(self._young, [*records, *later])
@@ -192,7 +200,23 @@ class Inbox:
             self._later = later + self._later
             raise
         self._count += len(records) + len(later)
+        if later:
+            # Who awaits the records gets the error, but has nothing to do with what went with them.
+            loop = asyncio.get_running_loop()
+            pending.add_done_callback(lambda written: self._look_after(written, later, loop))
         return pending
+
+    def _look_after(self, written: Future[int], later: Sequence[AppendRecord], loop: asyncio.AbstractEventLoop) -> None:
+        """Put back what was not written, as seen by the thread that wrote."""
+        if (error := written.exception()) is not None:
+            logger.warning("that messages were answered was not written, and will be again: %s", error)
+            # The loop is closed if this was the last write: then the answers are repeated at the next start.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._put_back, later)
+
+    def _put_back(self, later: Sequence[AppendRecord]) -> None:
+        self._later[:0] = later
+        self._write_in(_RETRY * self._max_wait)
 
     def _closing(self, name: str) -> dict[str, Any]:
         return {"of": name, "failed": True} if name in self._without_reply else {"of": name}
