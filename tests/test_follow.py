@@ -343,3 +343,60 @@ def test_a_record_that_is_longer_than_a_part_is_given_alone(sessions: nacre.Sess
     sessions.add_messages("k", [{"role": "user", "content": text} for text in texts])
     assert contents(sessions.follow("k"), 3) == texts
     assert contents(sessions.follow("k", after=2), 2) == texts[1:]
+
+
+class Counting(System):
+    """Counts what is read of logs, and of what was moved out of them."""
+
+    read = 0
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        found = super().pread(fd, size, offset)
+        self.read += len(found)
+        return found
+
+
+def follow_in_parts(files: FileStore, key: str) -> list[list[int]]:
+    """The numbers of the records of a session as a follower gets them, part by part."""
+    parts = [files.later(key, 0, "", 256)]
+    while not parts[-1].is_last:
+        parts.append(files.later(key, parts[-1].upto, parts[-1].uid, 256))
+    return [[record.n for record in part.records] for part in parts]
+
+
+def test_the_past_of_a_fork_is_read_once_however_many_parts_it_is_given_in(root: Path) -> None:
+    system = Counting()
+    files = FileStore(str(root), rules=RULES, system=system)
+    with nacre.Sessions(files) as sessions:
+        for number in range(6):
+            long = {"role": "user", "content": f"{number} {'x' * 3_000_000}"}
+            short = [{"role": "user", "content": f"{number} {'y' * 1000}"}] * 600
+            sessions.add_messages("k", [long, *short])
+        sessions.fork("k", "fork", at=3607)
+        sessions.add_message("fork", "user", "its own")
+        sessions.fork("fork", "again")
+        sessions.add_message("again", "user", "its own, too")
+        for key, count in (("fork", 3609), ("again", 3611)):
+            system.read = 0
+            parts = follow_in_parts(files, key)
+            read = system.read
+            assert [number for part in parts for number in part] == list(range(1, count + 1))
+            # 18 MB of payloads and 4 MB of lines, and a little to find where each part begins.
+            assert read < 30_000_000
+
+
+def test_what_was_moved_out_is_not_read_again_for_each_few_payloads(root: Path) -> None:
+    system = Counting()
+    files = FileStore(str(root), rules=RULES, system=system)
+    with nacre.Sessions(files) as sessions:
+        for number in range(8):
+            long = {"role": "user", "content": f"{number} {'x' * 3_000_000}"}
+            short = [{"role": "user", "content": f"{number} {os.urandom(1500).hex()}"} for _ in range(1300)]
+            sessions.add_messages("k", [long, *short])
+        sessions.truncate_history("k", 0)
+        sessions.save("k")
+        system.read = 0
+        parts = follow_in_parts(files, "k")
+        # Twice 16 MB of what was moved out, and 24 MB of payloads, one of them twice; 8 MiB at a time were 100 MB.
+        assert [len(part) for part in parts] == [6506, 3904, 1]
+        assert system.read < 70_000_000

@@ -390,11 +390,15 @@ class FileStore:
 
     def later(self, key: str, after: int, uid: str, limit: int) -> Later:
         def get_later(view: LogView) -> Later:
-            start = after if uid in ("", view.header.uid) else 0
-            edge = max(view.header.high, view.base.n if view.base is not None else 0)
+            header = view.header
+            start = after if uid in ("", header.uid) else 0
+            most = MAX_LATER_BYTES
+            edge = max([header.high, *(level.n for level in header.base if level.cold)])
             if start < edge:
-                # Going back would not meet what was moved out or is shared by a fork; it can only be read whole.
+                # Going back would not meet what was moved out; it can only be read whole. So that this is not done
+                # over and over, as much may be given as was read for it.
                 upto = edge
+                most = max(most, view.lines.size + header.cold + sum(level.log + level.cold for level in header.base))
                 found = [
                     record for record in takewhile(lambda record: record.n <= edge, view.all()) if record.n > start
                 ]
@@ -403,9 +407,9 @@ class FileStore:
                 newest = next(view.back(view.n))
                 upto = max(start, min(start + max(limit, newest.n - newest.batch + 1), view.n))
                 found = list(takewhile(lambda record: record.n > start, view.back(upto)))[::-1]
-            records = blobs.whole_up_to(MAX_LATER_BYTES, found, view)
+            records = blobs.whole_up_to(most, found, view)
             upto = upto if len(records) == len(found) else records[-1].n
-            return Later(view.header.uid, upto, records, upto >= view.n)
+            return Later(header.uid, upto, records, upto >= view.n)
 
         _, found = self._read(SessionPaths.of(self._root, key), get_later, settled)
         return found or Later(uid, after)

@@ -140,7 +140,7 @@ class Store(Protocol):
         """The durable records of the active generation after number `after`, or all if it is another than `uid`.
 
         About `limit` at a time, or more where fewer would cost as much, and of those with large payloads at most
-        MAX_LATER_BYTES, but one at least; none if there is no active generation.
+        MAX_LATER_BYTES, or as much as was read to find them, but one at least; none if there is no active generation.
         """
 
     def watch(self) -> Watch:
