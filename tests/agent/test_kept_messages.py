@@ -254,3 +254,46 @@ def test_only_the_newest_stay_in_memory(begun: Sessions) -> None:
 
     session = anyio.run(play)
     assert (len(session.messages), session.now.live) == (256, 402)
+
+
+def test_each_of_two_messages_is_stored_under_its_own_id(begun: Sessions) -> None:
+    async def play() -> None:
+        session = LiveSession(begun, "k")
+        session.read()
+        session.add_later(Message(role="user", content="first"), id="1")
+        await session.commit_once(Message(role="user", content="second"), id="2")
+        # A repeat of each is known by its id, and the message is not stored again.
+        again = LiveSession(begun, "k")
+        again.read()
+        for id, text in (("1", "first"), ("2", "second")):
+            await again.commit_once(Message(role="user", content=text), id=id)
+
+    anyio.run(play)
+    assert lines(begun) == [*EARLIER, "user: first", "user: second"]
+
+
+def test_no_id_is_dropped_for_that_of_a_message_that_waits(begun: Sessions) -> None:
+    async def play() -> None:
+        session = LiveSession(begun, "k")
+        session.read()
+        session.add_later(Message(role="user", content="first"), id="1")
+        with pytest.raises(ValueError, match="one id"):
+            await session.commit([Message(role="user", content="second")], id="2")
+        await session.commit_coming()
+
+    anyio.run(play)
+    assert lines(begun) == [*EARLIER, "user: first"]
+
+
+def test_a_conflict_over_a_message_that_waits_is_not_taken_for_one_over_the_next(begun: Sessions) -> None:
+    begun.submit("k", [Message(role="user", content="other words")], id="1").result()
+
+    async def play() -> None:
+        session = LiveSession(begun, "k")
+        session.read()
+        session.add_later(Message(role="user", content="first"), id="1")
+        with pytest.raises(nacre.Conflict, match="'1' was used for other content"):
+            await session.commit_once(Message(role="user", content="second"), id="2")
+
+    anyio.run(play)
+    assert lines(begun) == [*EARLIER, "user: other words"]

@@ -159,6 +159,9 @@ class LiveSession:
 
     async def commit_once(self, message: Message, *prompt: SetMeta, id: str) -> Message | None:
         """Commit a message, unless it is a repeat; returns its earlier answer, None if it has none yet."""
+        # First one that waits, by itself, since a transaction has one id. A conflict over that is not one over this.
+        if self.coming:
+            await self.commit([])
         try:
             await self.commit([*prompt, message], id=id)
         except Conflict as error:
@@ -187,8 +190,13 @@ class LiveSession:
             self.read()
 
     async def commit(self, entries: Sequence[Entry | SetMeta], *, id: str | None = None) -> int:
-        """Store entries as one transaction, and return when they are durable, whatever is cancelled meanwhile."""
+        """Store entries as one transaction, and return when they are durable, whatever is cancelled meanwhile.
+
+        Not with an id while a message waits to be stored with them: the transaction has the id of that.
+        """
         if self.coming:
+            if id:
+                raise ValueError("a transaction has one id; commit the message that waits before")
             # With its id the transaction is refused if the message was stored before.
             entries, id = [*self.coming, *entries], self._coming_id
         pending = self._sessions.submit(self.key, entries, id=id or None, lease=self.lease)
