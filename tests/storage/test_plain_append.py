@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from nacre.codec import encode_message, encode_text
+from nacre.errors import LeaseLost
 from nacre.history.session_state import RULES
 from nacre.messages import Message
 from nacre.records import Operation, Pop, Rewind, SetMeta, Summarise, TakeOver, Transaction, Truncate
@@ -19,7 +20,7 @@ from nacre.storage.paths import SessionPaths
 from nacre.storage.transaction import PendingCommit
 from nacre.testing import Disk
 from tests.histories import messages
-from tests.simulated import LOG, ROOT, opened, say
+from tests.simulated import LOG, ROOT, opened, said, say
 
 NOW = 1_700_000_000.007
 LARGE = "x" * 70_000
@@ -74,12 +75,16 @@ def store_the_long_way(log: Log, commit: PendingCommit) -> None:
 
 
 @given(
-    operations=st.lists(st.one_of(appended(), appended(), changes()), min_size=1, max_size=12),
+    writes=st.lists(
+        st.tuples(st.one_of(appended(), appended(), changes()), st.sampled_from((None, 0, 0, 1, 2))),
+        min_size=1,
+        max_size=12,
+    ),
     is_fork=st.booleans(),
     is_relaxed=st.booleans(),
 )
 def test_the_short_way_and_the_long_one_store_the_same_bytes(
-    operations: list[Operation],
+    writes: list[tuple[Operation, int | None]],
     is_fork: bool,
     is_relaxed: bool,
 ) -> None:
@@ -87,8 +92,8 @@ def test_the_short_way_and_the_long_one_store_the_same_bytes(
     log, other = (log_on(disk, is_fork=is_fork, is_relaxed=is_relaxed) for disk in (short, long))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blobs, "LARGEST", LARGEST)
-        for operation in operations:
-            commit, same = (PendingCommit(Transaction((operation,))) for _ in range(2))
+        for operation, fence in writes:
+            commit, same = (PendingCommit(Transaction((operation,), fence=fence)) for _ in range(2))
             log.writer.commit([commit])
             store_the_long_way(other, same)
             assert (commit.number, repr(commit.error)) == (same.number, repr(same.error))
@@ -117,3 +122,23 @@ def test_a_message_of_which_rules_make_nothing_is_not_stored() -> None:
         log.writer.commit([commit])
     assert [commit.number for commit in commits] == [0, 0]
     assert len(list(opened(disk).records("k"))) == 2
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["by-another-process", "here"])
+def test_a_message_of_a_turn_is_stored_until_another_takes_the_turn_over(is_known: bool) -> None:
+    disk = Disk()
+    say(opened(disk), "a")
+    log, other = (Log(disk.process(), SessionPaths.of(ROOT, "k"), rules=RULES) for _ in range(2))
+
+    def store(text: str) -> PendingCommit:
+        commit = PendingCommit(Transaction((encode_text("user", text),), fence=0))
+        log.writer.commit([commit])
+        return commit
+
+    assert [store(text).number for text in ("b", "c")] == [3, 4]
+    (log if is_known else other).writer.commit([PendingCommit(Transaction((TakeOver("another"),)))])
+    for _ in range(2):
+        lost = store("d")
+        assert isinstance(lost.error, LeaseLost)
+        assert not lost.number
+    assert said(opened(disk)) == ["a", "b", "c"]

@@ -220,7 +220,8 @@ class LogWriter:
     def _append_message(self, commit: PendingCommit) -> bool:
         """Store one message, on which there is no condition, in a log that is as it was left; False if it is not so.
 
-        Most writes are like that. These are the steps of `commit` and `append` that have something to do then: what a
+        So are the writes of a program that stores message by message, with a turn's lease that is not lost or without
+        one. These are the steps of `commit` and `append` that have something to do then: what a
         write costs is how much code it touches, since the caches go cold while a flush is waited for. If it returns
         False, nothing was written, and the log may be locked.
         """
@@ -232,7 +233,7 @@ class LogWriter:
             or type(operations[0]) is not AppendMessage
             or transaction.id is not None
             or transaction.expect is not None
-            or transaction.fence is not None
+            or transaction.fence not in (None, self.state.fence)
             or transaction.needs is not None
             or not (self._settled and self._named and self.n > 1)
             or self._poisoned
