@@ -248,7 +248,7 @@ def test_only_the_newest_stay_in_memory(begun: Sessions) -> None:
         session = LiveSession(begun, "k")
         session.read()
         for number in range(200):
-            session.add_later(Message(role="user", content="ask"), id=str(number))
+            session.save_with_next(Message(role="user", content="ask"), id=str(number))
             await session.commit([Message(role="assistant", content="yes")])
         return session
 
@@ -260,7 +260,7 @@ def test_each_of_two_messages_is_stored_under_its_own_id(begun: Sessions) -> Non
     async def play() -> None:
         session = LiveSession(begun, "k")
         session.read()
-        session.add_later(Message(role="user", content="first"), id="1")
+        session.save_with_next(Message(role="user", content="first"), id="1")
         await session.commit_once(Message(role="user", content="second"), id="2")
         # A repeat of each is known by its id, and the message is not stored again.
         again = LiveSession(begun, "k")
@@ -276,10 +276,10 @@ def test_no_id_is_dropped_for_that_of_a_message_that_waits(begun: Sessions) -> N
     async def play() -> None:
         session = LiveSession(begun, "k")
         session.read()
-        session.add_later(Message(role="user", content="first"), id="1")
+        session.save_with_next(Message(role="user", content="first"), id="1")
         with pytest.raises(ValueError, match="one id"):
             await session.commit([Message(role="user", content="second")], id="2")
-        await session.commit_coming()
+        await session.commit_unsaved()
 
     anyio.run(play)
     assert lines(begun) == [*EARLIER, "user: first"]
@@ -291,7 +291,7 @@ def test_a_conflict_over_a_message_that_waits_is_not_taken_for_one_over_the_next
     async def play() -> None:
         session = LiveSession(begun, "k")
         session.read()
-        session.add_later(Message(role="user", content="first"), id="1")
+        session.save_with_next(Message(role="user", content="first"), id="1")
         with pytest.raises(nacre.Conflict, match="'1' was used for other content"):
             await session.commit_once(Message(role="user", content="second"), id="2")
 

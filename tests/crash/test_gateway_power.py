@@ -203,7 +203,7 @@ def stored_without_the_message(patch: pytest.MonkeyPatch) -> None:
     commit = LiveSession.commit
 
     async def forget(self: LiveSession, entries: Any, **options: Any) -> int:
-        self.coming = []
+        self.unsaved = []
         return await commit(self, entries, **options)
 
     patch.setattr(LiveSession, "commit", forget)
@@ -213,7 +213,7 @@ def left_out_when_a_turn_fails(patch: pytest.MonkeyPatch) -> None:
     async def nothing(_: LiveSession) -> None:
         """A failed turn leaves its message to the inbox, which closes it."""
 
-    patch.setattr(LiveSession, "commit_coming", nothing)
+    patch.setattr(LiveSession, "commit_unsaved", nothing)
 
 
 def closed_before_it_is_answered(patch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,7 @@ class Actor:
         if len(self._mailbox) >= self._max_waiting:
             raise Busy(f"session {self._session.key!r} has {self._max_waiting} messages waiting; try again later")
         self._mailbox.append(request)
-        self.end()
+        self.wake()
 
     def stop(self) -> bool:
         """Stop the turn that is running; False if none is."""
@@ -124,7 +124,7 @@ class Actor:
             self._turn.cancel()
         return self._turn is not None
 
-    def end(self) -> None:
+    def wake(self) -> None:
         """Wake it if it waits: it ends, unless there is something to answer."""
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
@@ -156,7 +156,7 @@ class Actor:
             if self._wake is not None and left > 0:
                 self._timer = loop.call_later(left, look)
             else:
-                self.end()
+                self.wake()
 
         # A timer that was set for an earlier wait serves this one, too.
         self._idle_since, self._wake = loop.time(), loop.create_future()
@@ -198,19 +198,19 @@ class Actor:
         if (earlier := await self._commit_message(request.message, system, may_wait=True)) is not None:
             return earlier
         self._unsaved_text, self._unstarted = [], []
-        self.answers = replies.ids_to_answer([*self._session.messages, *self._session.coming], first)
+        self.answers = replies.ids_to_answer([*self._session.messages, *self._session.unsaved], first)
         try:
             return await self._run_turn(request, system)
         except Conflict as error:
-            if request.message is None or not self._session.coming or isinstance(error, LeaseLost):
+            if request.message is None or not self._session.unsaved or isinstance(error, LeaseLost):
                 raise
             # It was stored long ago, or the session was deleted: it is looked for, or stored before the model is asked.
-            self._session.coming = []
+            self._session.unsaved = []
             request.message = replace(request.message, is_kept=False)
             return await self._answer(request)
         finally:
             # However the turn ended: who keeps the message may forget it now.
-            await self._session.commit_coming()
+            await self._session.commit_unsaved()
 
     async def _run_turn(self, request: TurnRequest, system: str) -> Message:
         """Run the turn that answers a request; raises Stopped if somebody stopped it."""
@@ -266,7 +266,7 @@ class Actor:
         }
         stored = Message(role="user", content=text, extra={name: value for name, value in extra.items() if value})
         if may_wait and message.is_kept and message.id and session.now.n and not prompt:
-            session.add_later(stored, id=message.id)
+            session.save_with_next(stored, id=message.id)
             return None
         return await session.commit_once(stored, *prompt, id=message.id)
 
@@ -293,7 +293,7 @@ class Actor:
             found = self._make_request(material, below=below)
             summary_notice = None
             if found.is_cut and agent.make_room:
-                if session.coming:
+                if session.unsaved:
                     await session.commit([])
                 summary_notice = await agent.make_room(session.key)
             if summary_notice is not None:

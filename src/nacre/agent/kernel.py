@@ -121,7 +121,7 @@ class Kernel(TaskOwner):
             actor = Actor(self._sessions, key, self._agent_for(key), pace=self._pace, max_waiting=self._max_waiting)
             if len(self._actors) >= self._max_actors:
                 # The one that has had nothing to do for longest ends; its session is read again when it is needed.
-                next((other for other in self._actors.values() if not other.is_at_work), actor).end()
+                next((other for other in self._actors.values() if not other.is_at_work), actor).wake()
             self._tasks.start_soon(self._run_actor, key, actor, name=f"session {key}")
         self._actors[key] = actor
         actor.post(request)

@@ -77,13 +77,13 @@ class LiveSession:
         self._used_since = 0
         self._cache_key = ("", "")
         # A message that is stored with what is committed next, and its id.
-        self.coming: list[Message] = []
-        self._coming_id = ""
+        self.unsaved: list[Message] = []
+        self._unsaved_id = ""
 
     def take_turn(self) -> None:
         """Take the turn; from then on commits are refused with LeaseLost if another takes it over."""
         # What an earlier turn could not store comes again.
-        self.coming = []
+        self.unsaved = []
         self.lease = self._sessions.hold(self.key)
         self.lease.take()
 
@@ -124,7 +124,7 @@ class LiveSession:
     @property
     def terms(self) -> Terms:
         """What the user's newest message asks of its answer, also where a summary covers it."""
-        newest = [*filter(None, [self._last_user]), *self.coming]
+        newest = [*filter(None, [self._last_user]), *self.unsaved]
         return terms_of(newest[-1:])
 
     @property
@@ -150,7 +150,7 @@ class LiveSession:
 
     def window(self, tokens: int, *, summary: int, has_facts: bool = True, coming: Sequence[Message] = ()) -> Window:
         """What fits into a number of tokens, with the summary in at most `summary` tokens, once messages have come."""
-        coming = [*self.coming, *coming]
+        coming = [*self.unsaved, *coming]
         now, messages = self.now, [*self.messages, *coming]
         count = max(now.live, len(self.messages)) + len(coming)
         newest = reversed(messages) if has_facts else map(without_facts, reversed(messages))
@@ -160,7 +160,7 @@ class LiveSession:
     async def commit_once(self, message: Message, *prompt: SetMeta, id: str) -> Message | None:
         """Commit a message, unless it is a repeat; returns its earlier answer, None if it has none yet."""
         # First one that waits, by itself, since a transaction has one id. A conflict over that is not one over this.
-        if self.coming:
+        if self.unsaved:
             await self.commit([])
         try:
             await self.commit([*prompt, message], id=id)
@@ -174,14 +174,14 @@ class LiveSession:
             self._sessions.read, self.key, lambda view: replies.find_reply(view, message.content, id=id)
         )
 
-    def add_later(self, message: Message, *, id: str) -> None:
+    def save_with_next(self, message: Message, *, id: str) -> None:
         """Show the model a message now, and store it in one transaction with what is committed next."""
-        self.coming, self._coming_id = [message], id
+        self.unsaved, self._unsaved_id = [message], id
 
-    async def commit_coming(self) -> None:
+    async def commit_unsaved(self) -> None:
         """Commit a message that was to be stored later, if it is not stored yet."""
         try:
-            if self.coming:
+            if self.unsaved:
                 await self.commit([])
         except Conflict as error:
             if isinstance(error, LeaseLost):
@@ -194,11 +194,11 @@ class LiveSession:
 
         Not with an id while a message waits to be stored with them: the transaction has the id of that.
         """
-        if self.coming:
+        if self.unsaved:
             if id:
                 raise ValueError("a transaction has one id; commit the message that waits before")
             # With its id the transaction is refused if the message was stored before.
-            entries, id = [*self.coming, *entries], self._coming_id
+            entries, id = [*self.unsaved, *entries], self._unsaved_id
         pending = self._sessions.submit(self.key, entries, id=id or None, lease=self.lease)
         try:
             number = await pending
@@ -211,7 +211,7 @@ class LiveSession:
             # here, since it costs more than all else around a commit.
             with anyio.CancelScope(shield=True):
                 number = await pending
-        self.coming = []
+        self.unsaved = []
         before = self.now
         is_next = before.n > 0 and number == before.n + len(entries)
         if not is_next or any(isinstance(entry, SetMeta) for entry in entries):
