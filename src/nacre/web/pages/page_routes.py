@@ -270,6 +270,7 @@ def _send_session(sessions: Sessions, key: str, suffix: str, wanted: Wanted) -> 
     stored = _messages(sessions, shown, state)
     summary = shown.bars[0].text if shown.bars else ""
     if suffix == "md":
+        # Before any is read: messages that are lost are counted, too.
         cover = Cover(key=shown.key, title=shown.title, messages=max(shown.high - shown.low + 1, 0))
         text = "" if shown.tip else summary
         cut = Cut(summary=text, hidden=shown.hidden) if shown.hidden and not shown.is_all else None
@@ -295,7 +296,10 @@ def _send_session(sessions: Sessions, key: str, suffix: str, wanted: Wanted) -> 
 
 
 def _messages(sessions: Sessions, shown: Transcript, state: State) -> Iterator[Stored]:
-    """The messages of a branch; whatever happens to the session meanwhile, it is the same branch to its end."""
+    """The messages of a branch, which stays the same whatever is added to the session meanwhile.
+
+    It breaks off if the session is deleted or cannot be read.
+    """
     place = shown.low
     while place <= state.i:
         read = partial(stretch, state=state, first=place, max_bytes=queries.MAX_PAGE_BYTES)
