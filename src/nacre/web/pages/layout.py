@@ -25,6 +25,9 @@ from nacre.web.caller import caller
 from nacre.web.http_errors import Fault
 from nacre.web.pages import urls
 
+MAX_LABEL = 200
+"""Characters of a title or a tag that are shown; longer tags and folders are not offered to choose from."""
+
 _TYPES = {"nacre.css": "text/css", "nacre.js": "text/javascript"}
 # With `no-referrer` a browser says `Origin: null` even for our own forms, and they would be refused.
 _HEADERS = {"referrer-policy": "same-origin"}
@@ -66,7 +69,7 @@ def page(  # noqa: PLR0913 - what a page is made of
         f'<!doctype html>\n<html lang="en" data-base="{urls.base()}" data-prefix="{urls.prefix()}"'
         f"{chosen}>\n<head>\n"
         '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-        f"<title>{escape(clip(one_line(title), _MAX_LABEL))} · nacre</title>\n"
+        f"<title>{escape(clip(one_line(title), MAX_LABEL))} · nacre</title>\n"
         f'<link rel="stylesheet" href="{style}" nonce="{nonce}">\n'
         f'<script src="{script}" nonce="{nonce}" defer></script>\n{links}'
         f'<link rel="icon" href="data:,">\n</head>\n<body class="{kind}">\n'
@@ -183,8 +186,6 @@ def _help() -> str:
 
 _MAX_SHOWN, _MAX_READ, _MAX_PINNED, _MAX_LABELS = 60, 200, 30, 8
 _MAX_NAME = 80
-_MAX_LABEL = 200
-"""Characters of a title, or of a tag or a folder that is offered; longer ones are not."""
 CURRENT = ' aria-current="page"'
 _LIVE = '<span class="dot" role="img" aria-label="turn running" title="turn running"></span>'
 
@@ -206,8 +207,8 @@ def read_side(app: App, text: str = "") -> Side:
     newest = app.sessions.page(text=text, limit=_MAX_READ)
     pinned = app.sessions.page(text=text, pinned=True, limit=_MAX_PINNED).items
     recent = [info for info in newest.items if not info.pinned][:_MAX_SHOWN]
-    tags = Counter(tag for info in newest.items for tag in info.tags if len(tag) <= _MAX_LABEL)
-    folders = Counter(info.cwd for info in newest.items if 0 < len(info.cwd) <= _MAX_LABEL)
+    tags = Counter(tag for info in newest.items for tag in info.tags if len(tag) <= MAX_LABEL)
+    folders = Counter(info.cwd for info in newest.items if 0 < len(info.cwd) <= MAX_LABEL)
     return Side(
         pinned=pinned,
         recent=recent,

@@ -14,10 +14,10 @@ from nacre.render.html_page import time
 from nacre.render.text import clip, one_line
 from nacre.sessions import Sessions
 from nacre.web.pages import urls
+from nacre.web.pages.layout import MAX_LABEL
 from nacre.web.pages.message_html import snippet
 
 MAX_HITS = 200
-_MAX_TITLE = 200
 _MAX_SEARCHED = 2_000
 _FAILED = re.compile(r"(?:^|\s)has:error(?=\s|$)")
 _MEANING = re.compile(r"(?:^|\s)by:meaning(?=\s|$)")
@@ -58,7 +58,7 @@ def words(query: str) -> str:
 def titles(sessions: Sessions, hits: Sequence[Hit]) -> dict[str, str]:
     """The titles of the sessions in which something was found."""
     named = {key: sessions.get_meta(key).get("title", "") for key in by_session(hits)}
-    return {key: clip(title, _MAX_TITLE) for key, title in named.items() if isinstance(title, str) and title}
+    return {key: clip(title, MAX_LABEL) for key, title in named.items() if isinstance(title, str) and title}
 
 
 def html(

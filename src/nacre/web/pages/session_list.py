@@ -22,7 +22,7 @@ from nacre.render.html import escape
 from nacre.render.text import ago, count, one_line, size
 from nacre.runtime import App
 from nacre.web.pages import urls
-from nacre.web.pages.layout import folder_name
+from nacre.web.pages.layout import MAX_LABEL, folder_name
 from nacre.web.pages.session_usage import Tally, tallies_of
 
 PER_PAGE = 50
@@ -35,8 +35,6 @@ STATES = {
     "idle": "idle",
 }
 _MAX_CHIPS = 12
-_MAX_LABEL = 200
-"""How much of a title or a tag is shown in a list, in characters."""
 _MAX_COUNTED = 20_000
 """How many sessions, the newest, are counted for what the list can be narrowed to."""
 _HURRY, _TIME = 0.06, 5.0
@@ -139,7 +137,7 @@ def _shorten(info: SessionInfo) -> SessionInfo:
     """A session as a row shows it; its title and its tags may have any length."""
 
     def fit(text: str) -> str:
-        return text if len(text) <= _MAX_LABEL else f"{text[: _MAX_LABEL - 1]}…"
+        return text if len(text) <= MAX_LABEL else f"{text[: MAX_LABEL - 1]}…"
 
     return replace(info, title=fit(info.title), tags=tuple(map(fit, info.tags[:MAX_TAGS])), meta={})
 
@@ -182,7 +180,7 @@ class _Catalogue:
         """What can be chosen: of each kind, all that the other filters leave."""
 
         def facet(name: str, field: str, values: Sequence[str]) -> Facet:
-            counts = Counter(value for value in values if 0 < len(value) <= _MAX_LABEL)
+            counts = Counter(value for value in values if 0 < len(value) <= MAX_LABEL)
             return Facet(name=name, field=field, counts=counts.most_common(_MAX_CHIPS))
 
         yield facet("Channels", "channel", [channel_of(info.key) for info in self._but("channel")])

@@ -13,12 +13,11 @@ from nacre.render.conversation import Notice, unreadable
 from nacre.render.html import escape
 from nacre.render.text import clip, one_line
 from nacre.web.pages import message_html, session_usage, urls
-from nacre.web.pages.layout import icon, top
+from nacre.web.pages.layout import MAX_LABEL, icon, top
 from nacre.web.pages.message_form import MAX_FILES
 from nacre.web.pages.turn_view import Question, question_html
 
 _MAX_NAME = 60
-_MAX_TITLE = 200
 
 
 def html(  # noqa: PLR0913 - what a page is made of
@@ -39,7 +38,7 @@ def html(  # noqa: PLR0913 - what a page is made of
     """
     is_open = not (shown.tip or shown.is_archived or _is_fixed(shown))
     empty = "" if shown.high else _EMPTY if is_open else '<p class="none">There are no messages.</p>'
-    title = "New session" if is_new else escape(clip(one_line(shown.title or shown.key), _MAX_TITLE))
+    title = "New session" if is_new else escape(clip(one_line(shown.title or shown.key), MAX_LABEL))
     menu = "" if is_new or _is_fixed(shown) else _menu(shown)
     head = top(title, more=f'<span id="status" role="status"></span>{menu}')
     notice = failure = again = ""
