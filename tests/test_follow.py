@@ -400,3 +400,20 @@ def test_what_was_moved_out_is_not_read_again_for_each_few_payloads(root: Path) 
         # Twice 16 MB of what was moved out, and 24 MB of payloads, one of them twice; 8 MiB at a time were 100 MB.
         assert [len(part) for part in parts] == [6506, 3904, 1]
         assert system.read < 70_000_000
+
+
+def test_a_fork_of_a_fork_is_followed_whole_whatever_was_moved_out_below_it(root: Path) -> None:
+    files = FileStore(str(root), rules=RULES, compact_at=1)
+    with nacre.Sessions(files) as sessions:
+        sessions.add_messages("k", [{"role": "user", "content": str(number)} for number in range(600)])
+        sessions.truncate_history("k", 10)
+        sessions.save("k")
+        sessions.add_messages("k", [{"role": "user", "content": str(number)} for number in range(600)])
+        sessions.fork("k", "fork")
+        sessions.add_messages("fork", [{"role": "user", "content": str(number)} for number in range(600)])
+        sessions.fork("fork", "again")
+        sessions.add_message("again", "user", "the last")
+        stored = sessions.read("again", lambda view: [record.n for record in view.all()])
+        parts = follow_in_parts(files, "again")
+        assert [number for part in parts for number in part] == stored
+        assert len(stored or ()) == 1806
