@@ -173,6 +173,12 @@ def test_a_number_that_no_store_takes_is_refused() -> None:
         encode(UserMessage(key="k", content="x", extra={"n": 2**70}))
 
 
+@pytest.mark.parametrize("value", [object(), {"a": {object()}}, {"a": ["\ud800", object()]}, Raw(b"\xc1")])
+def test_what_cannot_be_sent_is_refused_as_a_message(value: object) -> None:
+    with pytest.raises(InvalidMessage):
+        encode(UserMessage(key="k", content="\ud800", extra={"value": value}))
+
+
 @pytest.mark.parametrize(
     "event",
     [

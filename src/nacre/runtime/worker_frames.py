@@ -196,9 +196,18 @@ def encode(value: object) -> bytes:
     try:
         return _encoder.encode(value)
     except (UnicodeEncodeError, TypeError):
-        # Lone surrogates and subclasses of text: as the store has them.
-        return _encoder.encode(plain_json(msgspec.to_builtins(value, str_keys=True), "a message"))
+        return _encode_plainly(value)
     except (OverflowError, RecursionError, ValueError) as error:
+        raise InvalidMessage(f"a message cannot be passed to its worker: {error}") from error
+
+
+def _encode_plainly(value: object) -> bytes:
+    """A value that has lone surrogates or subclasses of text, as the store would have it."""
+    try:
+        return _encoder.encode(plain_json(msgspec.to_builtins(value, str_keys=True), "a message"))
+    except InvalidMessage:
+        raise
+    except (OverflowError, RecursionError, ValueError, TypeError) as error:
         raise InvalidMessage(f"a message cannot be passed to its worker: {error}") from error
 
 
