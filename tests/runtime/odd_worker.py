@@ -44,6 +44,11 @@ class Obedient:
                 for _ in range(3):
                     await asyncio.sleep(0)
                 os._exit(9)
+            case "wrong event":
+                emit(Text(7))  # type: ignore[arg-type] # that is what is wrong
+            case _ if words.startswith("wait for "):
+                while not Path(words.removeprefix("wait for ")).exists():  # noqa: ASYNC110, ASYNC240 - a test makes it
+                    await asyncio.sleep(0.01)
             case "bug":
                 raise KeyError("pearl")
             case "limit":

@@ -48,6 +48,7 @@ class Far:
     def __init__(self) -> None:
         self.frames: list[FromWorker] = []
         self.reasons: list[str] = []
+        self.refused: list[int] = []
         self.is_over = asyncio.Event()
 
     def lose(self, reason: str) -> None:
@@ -67,7 +68,14 @@ def receive(*pieces: bytes, max_frame: int = 1000) -> Far:
         ours, theirs = socket.socketpair()
         connect = asyncio.get_running_loop().create_unix_connection
         await connect(
-            lambda: Connection(from_worker, receive=far.frames.append, lost=far.lose, max_frame=max_frame), sock=theirs
+            lambda: Connection(
+                from_worker,
+                receive=far.frames.append,
+                refuse=lambda number, _: far.refused.append(number),
+                lost=far.lose,
+                max_frame=max_frame,
+            ),
+            sock=theirs,
         )
         with ours:
             for piece in pieces:
@@ -122,6 +130,22 @@ def test_nothing_is_taken_after_what_is_no_frame(data: bytes, reason: str) -> No
     assert (far.frames, far.reasons) == ([DONE], [reason])
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        encode(["Happened", 3, [["Text", 7]]]),
+        encode(["Happened", 3, "soon"]),
+        encode(["Question", 3, "one"]),
+        encode(["Done", 3]),
+        encode(["Failed", 3, None]),
+        b"\x93\xa8Happened\x03\x91\x92\xa4Text\xa2\xff\xff",
+    ],
+)
+def test_what_is_wrong_for_one_request_leaves_the_connection_to_the_others(data: bytes) -> None:
+    far = receive(framed(encode(DONE)) + framed(data) + framed(encode(DONE)))
+    assert (far.frames, far.refused, far.reasons) == ([DONE, DONE], [3], ["the connection ended"])
+
+
 def both(act: Callable[[Connection[Any]], Coroutine[Any, Any, None]], *, max_frame: int = 1 << 28) -> list[Any]:
     """Do something with one end; what arrives at the other."""
 
@@ -130,9 +154,12 @@ def both(act: Callable[[Connection[Any]], Coroutine[Any, Any, None]], *, max_fra
         over = asyncio.Event()
         ours, theirs = socket.socketpair()
         connect = asyncio.get_running_loop().create_unix_connection
-        await connect(lambda: Connection(to_worker, receive=heard.append, lost=lambda _: over.set()), sock=theirs)
+        await connect(
+            lambda: Connection(to_worker, receive=heard.append, refuse=print, lost=lambda _: over.set()), sock=theirs
+        )
         _, near = await connect(
-            lambda: Connection(from_worker, receive=print, lost=lambda _: None, max_frame=max_frame), sock=ours
+            lambda: Connection(from_worker, receive=print, refuse=print, lost=lambda _: None, max_frame=max_frame),
+            sock=ours,
         )
         await act(near)
         near.close()

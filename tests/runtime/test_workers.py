@@ -20,7 +20,7 @@ from nacre.agent.kernel import Kernel
 from nacre.agent.ports import STOPPED, Answer, Approval, Event, Notice, Text
 from nacre.backoff import Backoff
 from nacre.config import Settings
-from nacre.errors import ConfigError, Conflict, NacreError, RateLimited, Stopped
+from nacre.errors import ConfigError, Conflict, InvalidMessage, NacreError, RateLimited, Stopped
 from nacre.providers.scripted import Scripted
 from nacre.runtime import App
 from nacre.runtime.app import Options
@@ -531,6 +531,61 @@ def test_an_answer_that_has_begun_is_not_begun_again(tmp_path: Path) -> None:
     with pytest.raises(WorkerLost):
         ask(tmp_path / "store", "begin and end", id="1", emit=happened.append)
     assert happened == [Text("half")]
+
+
+def fail_beside_another(tmp_path: Path, kind: type[Exception], failing: UserMessage, **options: Any) -> str:
+    """Why a message fails, while another one is being answered by the same worker, which goes on."""
+
+    async def run() -> str:
+        gate, answers = tmp_path / "gate", list[Any]()
+
+        async def wait(kernel: WorkerKernel) -> None:
+            answers.append(await kernel.deliver(UserMessage(key="other", content=f"wait for {gate}")))
+
+        async with scripted(tmp_path / "store", count=1) as kernel, anyio.create_task_group() as tasks:
+            before = kernel.pids
+            tasks.start_soon(wait, kernel)
+            await until(lambda: kernel.is_at_work("other"))
+            with pytest.raises(kind) as found:
+                await kernel.deliver(failing, **options)
+            gate.touch()
+            await until(lambda: answers != [])
+            assert answers[0].content == f"I heard wait for {gate}"
+            assert (kernel.pids, kernel.restarts) == (before, 0)
+        assert type(found.value) is kind
+        return str(found.value)
+
+    return anyio.run(run)
+
+
+def test_a_watcher_that_raises_fails_its_own_request_only(tmp_path: Path) -> None:
+    def emit(_: Event) -> None:
+        raise ZeroDivisionError("by the watcher")
+
+    found = fail_beside_another(tmp_path, ZeroDivisionError, UserMessage(key="k", content="pearl"), emit=emit)
+    assert found == "by the watcher"
+
+
+def test_an_event_that_cannot_be_read_fails_its_own_request_only(tmp_path: Path) -> None:
+    found = fail_beside_another(tmp_path, WorkerFault, UserMessage(key="k", content="wrong event"), emit=print)
+    assert found == "worker 0 sent what cannot be read"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"content": 7}, "a message's content must be text, a list of parts or None, not int"),
+        ({"content": [object()]}, "content has a object, which JSON cannot represent"),
+        ({"content": "x", "extra": {"n": 2**70}}, "extra has an integer of more than 64 bits: "),
+        ({"content": "x", "id": 7}, "an id must be text in valid Unicode, not 7 (int)"),
+        ({"content": "x", "id": "\ud800"}, "an id must be text in valid Unicode, not "),
+        ({"content": "x", "meta": "no"}, "a message cannot be passed to its worker: Expected `object`, got `str`"),
+        ({"content": "x", "sender": object()}, "a message cannot be passed to its worker: "),
+    ],
+)
+def test_a_message_that_no_store_takes_fails_by_itself(tmp_path: Path, wrong: dict[str, Any], reason: str) -> None:
+    found = fail_beside_another(tmp_path, InvalidMessage, UserMessage(key="k", **wrong))
+    assert found.startswith(reason)
 
 
 def test_a_message_that_ends_every_worker_is_given_up(tmp_path: Path) -> None:

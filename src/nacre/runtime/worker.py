@@ -88,7 +88,9 @@ def make_kernel(app: App) -> Kernel:
 async def _work(wire: socket.socket, handlers: Mapping[str, Handler], run: RunAgent) -> None:
     server = _Server(handlers)
     connect = asyncio.get_running_loop().create_unix_connection
-    _, connection = await connect(lambda: Connection(to_worker, receive=server.receive, lost=server.leave), sock=wire)
+    _, connection = await connect(
+        lambda: Connection(to_worker, receive=server.receive, refuse=server.refuse, lost=server.leave), sock=wire
+    )
     server.connection = connection
     start = await server.started
     settings = Settings(start.tables, start.environ)
@@ -138,6 +140,11 @@ class _Server:
         """The daemon is gone: the next one must find nothing running."""
         if not self._over.is_set():
             os._exit(1)
+
+    def refuse(self, id: int, reason: str) -> None:
+        """A request that is not as it should be fails by itself."""
+        error = InvalidMessage(f"a message cannot be passed to its worker: {reason}")
+        self._send(Failed(id, encode_error(error)))
 
     def receive(self, frame: ToWorker) -> None:
         match frame:
@@ -228,8 +235,8 @@ class _Server:
             number = next(self._numbers)
             waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             self._questions[number] = waiting
-            self._send(encode_question(approval, question=number, id=id))
             try:
+                self._send(encode_question(approval, question=number, id=id))
                 return await waiting
             except asyncio.CancelledError:
                 self._send(Withdrawn(number))

@@ -133,8 +133,8 @@ class Happened(Sent, frozen=True, tag=True, array_like=True):
 class Question(Sent, frozen=True, tag=True, array_like=True):
     """A call that a person is asked about; the tool is described, it stays where it is."""
 
-    question: int
     id: int
+    question: int
     spec: Spec
     effect: Effect
     call: ToolCall
@@ -186,6 +186,18 @@ class Pong(Sent, frozen=True, tag=True, array_like=True):
 ToWorker = Start | Deliver | Resume | Call | Cancel | Stop | Decided | Ping | End
 FromWorker = Ready | NotStarted | Happened | Question | Withdrawn | Done | Failed | Pong
 
+_OF_A_REQUEST = {kind.__name__ for kind in (Deliver, Resume, Call, Happened, Question, Done, Failed)}
+"""The frames that begin with the id of a request."""
+
+
+class _Head(Struct, frozen=True, array_like=True):
+    """How a frame of a request begins."""
+
+    name: str
+    id: int
+
+
+_heads = msgspec.msgpack.Decoder(_Head)
 _encoder = msgspec.msgpack.Encoder()
 to_worker = msgspec.msgpack.Decoder(ToWorker)
 from_worker: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)
@@ -214,6 +226,7 @@ def _encode_plainly(value: object) -> bytes:
 class Connection(asyncio.Protocol, Generic[T]):
     """One end of the connection: `receive` is called with each frame, `lost` once when no more will come.
 
+    `refuse` is called with the id of a request and why, if what came for it is not as it should be.
     What is sent in one round of the event loop is one write.
     """
 
@@ -222,10 +235,12 @@ class Connection(asyncio.Protocol, Generic[T]):
         decoder: msgspec.msgpack.Decoder[T],
         *,
         receive: Callable[[T], None],
+        refuse: Callable[[int, str], None],
         lost: Callable[[str], None],
         max_frame: int = MAX_FRAME,
     ) -> None:
-        self._decode, self._receive, self._lost, self._max_frame = decoder.decode, receive, lost, max_frame
+        self._decode, self._receive, self._refuse, self._lost = decoder.decode, receive, refuse, lost
+        self._max_frame = max_frame
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._rest, self._needed, self._out = bytearray(), 0, list[bytes]()
@@ -252,12 +267,24 @@ class Connection(asyncio.Protocol, Generic[T]):
                     break
                 at += self._needed
                 # A copy of its own: what is not decoded yet may be kept for longer than the rest.
-                self._receive(self._decode(data[at - length : at]))
+                self._take(data[at - length : at])
                 self._needed = _LENGTH.size
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return self._give_up(f"what came is not a frame: {type(error).__name__}")
         self._rest = bytearray(data[at:])
         return None
+
+    def _take(self, data: bytes) -> None:
+        """Receive a frame; one of a request that is not as it should be is that request's failure alone."""
+        try:
+            frame = self._decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            head = _heads.decode(data)
+            if head.name not in _OF_A_REQUEST:
+                raise
+            self._refuse(head.id, str(error))
+        else:
+            self._receive(frame)
 
     def _give_up(self, reason: str) -> None:
         """Nothing that follows can be understood."""

@@ -24,10 +24,12 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from nacre.agent.actor import UserMessage
-from nacre.agent.ports import Ask, Emit, ignore
+from nacre.agent.ports import Answer, Ask, Emit, Event, ignore
 from nacre.backoff import Backoff
+from nacre.checks import check_key, is_unicode, show
+from nacre.codec import encode_message
 from nacre.config import Settings
-from nacre.errors import NacreError, SessionBusy, Stopped, StoreError, describe_error
+from nacre.errors import InvalidMessage, NacreError, SessionBusy, Stopped, StoreError, describe_error
 from nacre.messages import Load, Message, Snapshot
 from nacre.opening import holder_of
 from nacre.runtime.app import App, Options
@@ -54,6 +56,7 @@ from nacre.runtime.worker_frames import (
     Stop,
     StoreCounts,
     Withdrawn,
+    WorkerFault,
     decode_error,
     decode_question,
     encode,
@@ -166,6 +169,7 @@ class WorkerKernel:
         If the worker ends, a message with an id goes to the next one, unless something of its answer was emitted.
         Raises WorkerLost where that cannot be.
         """
+        _check(message)
         attempts = [message]
 
         def frame(id: int) -> Deliver:
@@ -329,6 +333,14 @@ class WorkerKernel:
             logger.warning("turns of a stuck worker were not taken over", extra={"error": describe_error(error)})
 
 
+def _check(message: UserMessage) -> None:
+    """Refuse what the store would refuse: on its way to a worker it would be changed, or not arrive."""
+    check_key(message.key)
+    encode_message(Message(role="user", content=message.content, extra=message.extra))
+    if message.id and not (isinstance(message.id, str) and is_unicode(message.id)):
+        raise InvalidMessage(f"an id must be text in valid Unicode, not {show(message.id)}")
+
+
 class _Pending:
     """A request that a worker has: who waits for it, and who hears of it and is asked meanwhile."""
 
@@ -336,6 +348,16 @@ class _Pending:
         self.key, self.emit, self.ask, self.tasks = key, emit, ask, tasks
         self.has_emitted = False
         self.result: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """Emit events; what goes wrong there is this request's alone."""
+        self.has_emitted = True
+        try:
+            for event in events:
+                self.emit(event)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the request gets it
+            self.emit = ignore
+            self.settle(error)
 
     def settle(self, outcome: Done | Exception) -> None:
         if self.result.done():
@@ -438,6 +460,12 @@ class _Worker:
                 ready.set()
             self._receive(frame)
 
+        def refuse(id: int, reason: str) -> None:
+            logger.error("what a worker sent is wrong", extra={"worker": self._start.number, "reason": reason})
+            if not lost.is_set() and (pending := self._pending.get(id)) is not None:
+                self.send(Cancel(id))
+                pending.settle(WorkerFault(f"worker {self._start.number} sent what cannot be read"))
+
         def lose(reason: str) -> None:
             self._reason = self._reason or reason
             lost.set()
@@ -445,7 +473,9 @@ class _Worker:
 
         connect = asyncio.get_running_loop().create_unix_connection
         try:
-            _, self._connection = await connect(lambda: Connection(from_worker, receive=receive, lost=lose), sock=ours)
+            _, self._connection = await connect(
+                lambda: Connection(from_worker, receive=receive, refuse=refuse, lost=lose), sock=ours
+            )
             self._connection.send(self._start)
             with anyio.move_on_after(self._pace.starting):
                 await ready.wait()
@@ -552,9 +582,7 @@ class _Worker:
                 self._refusal = decode_error(error)
             case Happened(id, events):
                 if (pending := self._pending.get(id)) is not None:
-                    pending.has_emitted = True
-                    for event in events:
-                        pending.emit(event)
+                    pending.tell(events)
             case Question():
                 pending = self._pending.get(frame.id)
                 if pending is not None and pending.ask is not None:
@@ -576,7 +604,7 @@ class _Worker:
         """Ask a person what the worker asks."""
         with scope:
             try:
-                answer = await ask(decode_question(asked))
+                answer = msgspec.convert(await ask(decode_question(asked)), Answer)
             except Exception:
                 # Who cannot be asked has not said yes.
                 logger.exception("a question could not be asked")
