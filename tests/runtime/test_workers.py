@@ -26,8 +26,10 @@ from nacre.runtime import App
 from nacre.runtime.app import Options
 from nacre.runtime.assembly import Part, run_agent
 from nacre.runtime.counters import Work
+from nacre.runtime.worker import make_kernel
 from nacre.runtime.worker_frames import WorkerFault
 from nacre.runtime.workers import Pace, WorkerKernel, WorkerLost, WorkerSetup
+from nacre.storage.system import System
 from tests import ollama_server
 from tests.runtime.wires import House, Voice, Wire, house, wired
 
@@ -282,6 +284,33 @@ def test_a_worker_does_not_start_without_the_store(
 
     play(wires, act)
     assert said(home, HOME) == [("user", "pearl"), ("assistant", "main heard pearl")]
+
+
+def test_a_warm_turn_in_a_worker_reads_nothing_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does what is done after it: finding out whether it is time for a summary."""
+    del home
+    sizes: list[int] = []
+    pread = System.pread
+
+    def counted(self: System, fd: int, size: int, offset: int) -> bytes:
+        found = pread(self, fd, size, offset)
+        sizes.append(len(found))
+        return found
+
+    async def run() -> None:
+        async with ollama_server.serving(Voice("main")) as model:
+            settings = Settings({"memory": {"enabled": False}, "ollama": {"host": model.host}}, {})
+            async with run_agent(settings, part=Part.WORKER, kernel=make_kernel) as app:
+                for number in range(5):
+                    await app.kernel.deliver(UserMessage(key="k", content=f"question {number}"))
+                    await app.compactor.finish("k")
+                monkeypatch.setattr(System, "pread", counted)
+                for number in range(3):
+                    await app.kernel.deliver(UserMessage(key="k", content=f"more {number}"))
+                    await app.compactor.finish("k")
+                assert sizes == []
+
+    anyio.run(run)
 
 
 # ---- what each process does for the whole store

@@ -122,7 +122,8 @@ class App:
             lambda key: self.budget.watch(self.provider_of(key)),
             limits=lambda key: Limits(tokens=self._room(key), messages=self.max_messages),
             check=lambda key: self._check_remote(key, self.provider_of(key)),
-            known=self.kernel.snapshot,
+            # Not of the kernel that there is now: a worker replaces it.
+            known=self.known_session,
         )
         self.after: list[Callable[[str], None]] = []
         self.hear_of_turns: Callable[[], None] = lambda: None
