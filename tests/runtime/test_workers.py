@@ -20,7 +20,16 @@ from nacre.agent.kernel import Kernel
 from nacre.agent.ports import STOPPED, Answer, Approval, Event, Notice, Text
 from nacre.backoff import Backoff
 from nacre.config import Settings
-from nacre.errors import ConfigError, Conflict, InvalidMessage, NacreError, RateLimited, Stopped
+from nacre.errors import (
+    ConfigError,
+    Conflict,
+    DurabilityUnknown,
+    InvalidMessage,
+    NacreError,
+    RateLimited,
+    SessionBusy,
+    Stopped,
+)
 from nacre.providers.scripted import Scripted
 from nacre.runtime import App
 from nacre.runtime.app import Options
@@ -500,12 +509,14 @@ def test_a_worker_says_why_it_cannot_start(home: Path, wires: dict[str, Wire], o
 
 
 @asynccontextmanager
-async def scripted(store: Path, **changes: Any) -> AsyncIterator[WorkerKernel]:
-    """Workers whose model does what it hears."""
+async def scripted(
+    store: Path, *, wrap: Callable[[nacre.Sessions], Any] = lambda sessions: sessions, **changes: Any
+) -> AsyncIterator[WorkerKernel]:
+    """Workers whose model does what it hears; `wrap` gives the sessions that the daemon has."""
     settings = Settings({}, {})
     setup = msgspec.structs.replace(ODD, **changes)
     with nacre.open(store) as sessions:
-        app = App(settings, sessions, Scripted([]))
+        app = App(settings, wrap(sessions), Scripted([]))
         kernel = WorkerKernel(app, setup, settings=settings, options=Options(store=str(store)))
         with anyio.fail_after(PATIENT_START):
             async with kernel:
@@ -627,6 +638,64 @@ def test_a_message_that_ends_every_worker_is_given_up(tmp_path: Path) -> None:
     assert anyio.run(run) == 4
     with nacre.open(tmp_path / "store") as sessions:
         assert [message.content for message in sessions.get_history("k")] == ["end"]
+
+
+class OneThatFails:
+    """Sessions, one of which cannot be reached."""
+
+    def __init__(self, sessions: nacre.Sessions) -> None:
+        self._sessions = sessions
+
+    def hold(self, key: str) -> Any:
+        if key == "a":
+            raise DurabilityUnknown("the disk of a fails")
+        return self._sessions.hold(key)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sessions, name)
+
+
+def test_a_turn_that_cannot_be_taken_over_keeps_none_of_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stuck: list[int] = []
+    outcomes: dict[str, Any] = {}
+
+    def leave_alone(pid: int) -> None:
+        if pid not in stuck:
+            os.kill(pid, signal.SIGKILL)
+
+    async def wait(kernel: WorkerKernel, key: str) -> None:
+        try:
+            answer = await kernel.deliver(UserMessage(key=key, content=f"wait for {tmp_path / 'gate'}", id="1"))
+            outcomes[key] = None if answer is None else answer.content
+        except SessionBusy:
+            outcomes[key] = "busy"
+
+    def are_stored() -> bool:
+        with nacre.open(tmp_path / "store") as sessions:
+            return all(sessions.exists(key) for key in ("a", "b", "c"))
+
+    async def run() -> None:
+        changes: Any = {"count": 1, "pace": IMPATIENT, "kill": leave_alone, "wrap": OneThatFails}
+        async with scripted(tmp_path / "store", **changes) as kernel, anyio.create_task_group() as tasks:
+            for key in ("a", "b", "c"):
+                tasks.start_soon(wait, kernel, key)
+            await until(are_stored)
+            stuck.extend(kernel.pids)
+            os.kill(stuck[0], signal.SIGSTOP)
+            await until(lambda: kernel.restarts == 1)
+            (tmp_path / "gate").touch()
+
+    try:
+        anyio.run(run)
+    finally:
+        for pid in stuck:
+            os.kill(pid, signal.SIGKILL)
+    heard = f"I heard wait for {tmp_path / 'gate'}"
+    assert outcomes == {"a": "busy", "b": heard, "c": heard}
+    warnings: list[Any] = [record for record in caplog.records if "not taken over" in record.message]
+    assert [(record.session, record.reason) for record in warnings] == [("a", "DurabilityUnknown: the disk of a fails")]
 
 
 def test_requests_wait_while_their_worker_is_replaced(tmp_path: Path) -> None:

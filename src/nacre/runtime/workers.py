@@ -29,7 +29,7 @@ from nacre.backoff import Backoff
 from nacre.checks import check_key, is_unicode, show
 from nacre.codec import encode_message
 from nacre.config import Settings
-from nacre.errors import InvalidMessage, NacreError, SessionBusy, Stopped, StoreError, describe_error
+from nacre.errors import InvalidMessage, NacreError, SessionBusy, Stopped, describe_error
 from nacre.messages import Load, Message, Snapshot
 from nacre.opening import holder_of
 from nacre.runtime.app import App, Options
@@ -315,22 +315,34 @@ class WorkerKernel:
                 worker.ping(has_news=has_news and worker is self._workers[0])
 
     async def _take_over(self, pid: int, keys: Sequence[str]) -> None:
-        """Take turns over from a process that does not end, so that nothing that it still does is stored."""
+        """Take turns over from a process that does not end, so that nothing that it still does is stored.
+
+        What cannot be taken over in time is logged: the next turn there waits until the process ends.
+        """
+        left = dict.fromkeys(keys, f"it took longer than {self._setup.pace.dying:g} seconds")
 
         def take() -> None:
-            sessions = self._app.sessions
-            for key in keys:
-                lease = sessions.hold(key)
-                if holder_of(sessions.location, lease.key) == pid:
-                    with suppress(SessionBusy):
-                        lease.take_over()
-                    lease.close()
+            for key in [*left]:
+                try:
+                    self._take_over_session(key, pid)
+                except NacreError as error:
+                    left[key] = describe_error(error)
+                else:
+                    del left[key]
 
-        try:
-            with anyio.move_on_after(self._setup.pace.dying):
-                await anyio.to_thread.run_sync(take, abandon_on_cancel=True)
-        except StoreError as error:
-            logger.warning("turns of a stuck worker were not taken over", extra={"error": describe_error(error)})
+        with anyio.move_on_after(self._setup.pace.dying):
+            await anyio.to_thread.run_sync(take, abandon_on_cancel=True)
+        for key, reason in dict(left).items():
+            about = {"session": key, "reason": reason}
+            logger.warning("the turn of a stuck worker was not taken over", extra=about)
+
+    def _take_over_session(self, key: str, pid: int) -> None:
+        sessions = self._app.sessions
+        lease = sessions.hold(key)
+        if holder_of(sessions.location, lease.key) == pid:
+            with suppress(SessionBusy):
+                lease.take_over()
+            lease.close()
 
 
 def _check(message: UserMessage) -> None:
@@ -493,7 +505,7 @@ class _Worker:
             self._up = anyio.Event()
         process, self.process = self.process, None
         connection, self._connection = self._connection, None
-        keys = [*{pending.key for pending in self._pending.values()}, *self.load.children]
+        keys = [*(pending.key for pending in self._pending.values()), *self.load.children]
         if connection is not None:
             connection.abort()
         with anyio.CancelScope(shield=True):
