@@ -24,6 +24,7 @@ from nacre.errors import (
     ConfigError,
     Conflict,
     DurabilityUnknown,
+    InvalidKey,
     InvalidMessage,
     NacreError,
     RateLimited,
@@ -40,6 +41,7 @@ from nacre.runtime.worker_frames import WorkerFault
 from nacre.runtime.workers import Pace, WorkerKernel, WorkerLost, WorkerSetup
 from nacre.storage.system import System
 from tests import ollama_server
+from tests.runtime.odd_worker import Obedient
 from tests.runtime.wires import House, Voice, Wire, house, wired
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -640,6 +642,100 @@ def test_a_message_that_ends_every_worker_is_given_up(tmp_path: Path) -> None:
         assert [message.content for message in sessions.get_history("k")] == ["end"]
 
 
+# ---- what is the same in one process
+
+
+@asynccontextmanager
+async def alone(store: Path) -> AsyncIterator[Kernel]:
+    """The same model without workers."""
+    with nacre.open(store) as sessions:
+        app = App(Settings({}, {}), sessions, Obedient())
+        kernel = Kernel(sessions, app.agent_for)
+        with anyio.fail_after(PATIENT_START):
+            async with kernel:
+                yield kernel
+
+
+both_kernels = pytest.mark.parametrize("start", [alone, scripted], ids=["alone", "workers"])
+
+
+@both_kernels
+def test_a_turn_goes_on_when_its_caller_is_cancelled_and_can_be_stopped(tmp_path: Path, start: Any) -> None:
+    def is_stored() -> bool:
+        with nacre.open(tmp_path / "store") as sessions:
+            return sessions.exists("k")
+
+    async def run() -> None:
+        async with start(tmp_path / "store") as kernel:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(kernel.deliver, UserMessage(key="k", content=f"wait for {tmp_path / 'gate'}"))
+                await until(is_stored)
+                tasks.cancel_scope.cancel()
+            assert kernel.is_at_work("k")
+            # A later request is answered by the same process, which has heard by then that nobody waits.
+            assert (await kernel.deliver(UserMessage(key="k1", content="pearl"))).content == "I heard pearl"
+            assert kernel.is_at_work("k")
+            assert kernel.stop("k")
+            await until(lambda: not kernel.is_at_work("k"))
+            assert not kernel.stop("k")
+
+    anyio.run(run)
+    with nacre.open(tmp_path / "store") as sessions:
+        assert sessions.get_history("k")[-1].content == STOPPED
+
+
+@both_kernels
+def test_a_turn_whose_caller_was_cancelled_comes_to_its_end(tmp_path: Path, start: Any) -> None:
+    async def run() -> None:
+        gate = tmp_path / "gate"
+        async with start(tmp_path / "store") as kernel:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(kernel.deliver, UserMessage(key="k", content=f"wait for {gate}"))
+                await until(lambda: kernel.is_at_work("k"))
+                tasks.cancel_scope.cancel()
+            assert kernel.is_at_work("k")
+            gate.touch()
+            await until(lambda: not kernel.is_at_work("k"))
+
+    anyio.run(run)
+    with nacre.open(tmp_path / "store") as sessions:
+        assert sessions.get_history("k")[-1].content == f"I heard wait for {tmp_path / 'gate'}"
+
+
+@both_kernels
+def test_a_watcher_that_raises_is_its_callers_error(tmp_path: Path, start: Any) -> None:
+    def emit(_: Event) -> None:
+        raise ZeroDivisionError("by the watcher")
+
+    async def run() -> None:
+        async with start(tmp_path / "store") as kernel:
+            with pytest.raises(ZeroDivisionError, match="by the watcher"):
+                await kernel.deliver(UserMessage(key="k", content="pearl"), emit=emit)
+            await until(lambda: not kernel.is_at_work("k"))
+            assert (await kernel.deliver(UserMessage(key="k", content="oyster"))).content == "I heard oyster"
+
+    anyio.run(run)
+
+
+@both_kernels
+def test_wrong_content_is_refused_and_nothing_is_stopped_before_a_turn(tmp_path: Path, start: Any) -> None:
+    wrong: Any = {"content": 7}
+
+    async def run() -> None:
+        async with start(tmp_path / "store") as kernel:
+            assert (kernel.stop("k"), kernel.is_at_work("k")) == (False, False)
+            with pytest.raises(InvalidMessage, match="a message's content must be text, a list of parts or None"):
+                await kernel.deliver(UserMessage(key="k", **wrong))
+            with pytest.raises(InvalidKey, match="lone surrogate"):
+                await kernel.deliver(UserMessage(key="\ud800", content="x"))
+            assert (kernel.stop("k"), kernel.is_at_work("k")) == (False, False)
+
+    anyio.run(run)
+
+
+# ---- when one is stuck
+
+
 class OneThatFails:
     """Sessions, one of which cannot be reached."""
 
@@ -686,12 +782,16 @@ def test_a_turn_that_cannot_be_taken_over_keeps_none_of_the_others(
             os.kill(stuck[0], signal.SIGSTOP)
             await until(lambda: kernel.restarts == 1)
             (tmp_path / "gate").touch()
+            await until(lambda: len(outcomes) == 3)
+            os.kill(stuck[0], signal.SIGKILL)
+            await until(lambda: not is_alive(stuck[0]))
 
     try:
         anyio.run(run)
     finally:
         for pid in stuck:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     heard = f"I heard wait for {tmp_path / 'gate'}"
     assert outcomes == {"a": "busy", "b": heard, "c": heard}
     warnings: list[Any] = [record for record in caplog.records if "not taken over" in record.message]

@@ -61,6 +61,8 @@ RunAgent = Callable[[Settings, Options, int], AbstractAsyncContextManager[App]]
 """Run the agent of a worker, given the worker's number."""
 
 _PR_SET_PDEATHSIG = 1
+_TICK = 0.01
+_NOT_WAITED_FOR = "nobody waits for the request any more"
 
 
 def main(handlers: Mapping[str, Handler], run: RunAgent | None = None) -> None:
@@ -154,8 +156,8 @@ class _Server:
                 task = asyncio.get_running_loop().create_task(self._answer(frame))
                 self._requests[frame.id] = task
             case Cancel(id):
-                if (asked := self._requests.get(id)) is not None:
-                    asked.cancel()
+                # Not before it has begun: then it could not say that it is over.
+                asyncio.get_running_loop().call_soon(self._cancel, id)
             case Stop(key):
                 if self._app is not None:
                     self._app.kernel.stop(key)
@@ -167,6 +169,14 @@ class _Server:
                     self._report(self._app, has_news=has_news)
             case End():
                 self._over.set()
+
+    def _cancel(self, id: int) -> None:
+        task = self._requests.get(id)
+        if task is None:
+            # It was over, but how could not be read.
+            self._send(Failed(id, encode_error(Stopped(_NOT_WAITED_FOR))))
+        elif not task.cancelling():
+            task.cancel()
 
     def _report(self, app: App, *, has_news: bool) -> None:
         if has_news:
@@ -183,7 +193,8 @@ class _Server:
             flush()
             self._send(Done(request.id, Raw(encode(value)), ids))
         except asyncio.CancelledError:
-            self._send(Failed(request.id, encode_error(Stopped("the agent is shutting down"))))
+            await self._wait_for_turn(request)
+            self._send(Failed(request.id, encode_error(Stopped(_NOT_WAITED_FOR))))
         except Exception as error:
             # It is data from here on; what nobody expected is logged where it happened.
             if not isinstance(error, NacreError):
@@ -203,6 +214,12 @@ class _Server:
         if isinstance(request, Deliver):
             return await app.kernel.deliver(request.message, emit=emit, ask=ask)
         return await app.kernel.resume(request.key, emit=emit, ask=ask)
+
+    async def _wait_for_turn(self, request: Deliver | Resume | Call) -> None:
+        """Wait for the end of the turn that a request began, which goes on without it, unless the worker ends."""
+        key = request.message.key if isinstance(request, Deliver) else request.key
+        while not self._over.is_set() and self._app is not None and self._app.kernel.is_at_work(key):  # noqa: ASYNC110 - it says by no event that it ends
+            await anyio.sleep(_TICK)
 
     def _ids(self, request: Deliver | Resume | Call) -> list[str]:
         return self._app.kernel.ids_answered(request.message.key) if self._app and isinstance(request, Deliver) else []

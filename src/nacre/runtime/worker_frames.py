@@ -67,13 +67,14 @@ class Call(Sent, frozen=True, tag=True, array_like=True):
     """Do something in a session that a layer above knows, by its name."""
 
     id: int
+    key: str
     name: str
     data: Raw
     is_watched: bool
 
 
 class Cancel(Sent, frozen=True, tag=True, array_like=True):
-    """Nobody waits for a request any more; a turn goes on without them."""
+    """Nobody waits for a request any more; a turn goes on without them, and the request fails when it is over."""
 
     id: int
 

@@ -200,7 +200,7 @@ class WorkerKernel:
         raw = Raw(encode(data))
 
         def frame(id: int) -> Call:
-            return Call(id, name, raw, emit is not ignore)
+            return Call(id, key, name, raw, emit is not ignore)
 
         done = await self._request(key, frame, emit=emit, ask=None, is_repeatable=is_repeatable)
         return msgspec.msgpack.decode(done.value, type=result)
@@ -212,7 +212,8 @@ class WorkerKernel:
 
     def is_at_work(self, key: str) -> bool:
         """Tell whether a turn runs in a session, or waits to."""
-        return key in self._at_work or key in self._worker_of(key).load.children
+        worker = self._worker_of(key)
+        return key in self._at_work or key in worker.at_work or key in worker.load.children
 
     def ids_answered(self, key: str) -> list[str]:
         """The ids of the messages that the turn in a session answers, as far as is known here."""
@@ -237,8 +238,8 @@ class WorkerKernel:
 
     @property
     def running(self) -> int:
-        """How many sessions have a request under way."""
-        return len(self._at_work)
+        """How many sessions have a request under way, also one that nobody waits for any more."""
+        return len(self._at_work.keys() | {key for worker in self._workers for key in worker.at_work})
 
     @property
     def restarts(self) -> int:
@@ -394,7 +395,9 @@ class _Worker:
         self._up, self._lost = anyio.Event(), anyio.Event()
         self._refusal: Exception | None = None
         self._reason = ""
+        # What it has not finished yet; who waits for it may have been cancelled meanwhile.
         self._pending: dict[int, _Pending] = {}
+        self.at_work: Counter[str] = Counter()
         self._questions: dict[int, anyio.CancelScope] = {}
         self._numbers = count()
         self._unanswered = 0
@@ -475,6 +478,7 @@ class _Worker:
         def refuse(id: int, reason: str) -> None:
             logger.error("what a worker sent is wrong", extra={"worker": self._start.number, "reason": reason})
             if not lost.is_set() and (pending := self._pending.get(id)) is not None:
+                # If this was its end, it is over; if not, the worker says when it is.
                 self.send(Cancel(id))
                 pending.settle(WorkerFault(f"worker {self._start.number} sent what cannot be read"))
 
@@ -518,6 +522,7 @@ class _Worker:
             scope.cancel()
         self._questions.clear()
         pending, self._pending = self._pending, {}
+        self.at_work.clear()
         for one in pending.values():
             one.settle(Stopped(_ENDING) if self._is_ending else WorkerLost(_LOST))
 
@@ -558,13 +563,23 @@ class _Worker:
         sent = frame(id)
         self.send(sent)
         self._pending[id] = pending
+        self.at_work[pending.key] += 1
         try:
             return await pending.result
         except asyncio.CancelledError:
+            # Its turn goes on, and may ask; it is forgotten when the worker says that it is over.
             self.send(Cancel(id))
             raise
-        finally:
-            self._pending.pop(id, None)
+
+    def _finish(self, id: int, outcome: Done | Exception) -> None:
+        """The worker has finished a request."""
+        pending = self._pending.pop(id, None)
+        if pending is None:
+            return
+        self.at_work[pending.key] -= 1
+        if not self.at_work[pending.key]:
+            del self.at_work[pending.key]
+        pending.settle(outcome)
 
     def ping(self, *, has_news: bool) -> None:
         """Ask whether it lives; one that has not answered for too long is given up."""
@@ -604,11 +619,9 @@ class _Worker:
                 if (asking := self._questions.get(question)) is not None:
                     asking.cancel()
             case Done(id):
-                if (pending := self._pending.get(id)) is not None:
-                    pending.settle(frame)
+                self._finish(id, frame)
             case Failed(id, error):
-                if (pending := self._pending.get(id)) is not None:
-                    pending.settle(decode_error(error))
+                self._finish(id, decode_error(error))
             case Pong():
                 self.load, self._unanswered = frame, 0
 
