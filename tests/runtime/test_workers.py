@@ -811,6 +811,32 @@ def test_requests_wait_while_their_worker_is_replaced(tmp_path: Path) -> None:
     assert [message.content for message in anyio.run(run)] == ["I heard pearl"]
 
 
+def test_a_turn_that_was_stopped_while_its_worker_is_replaced_is_not_begun_again(tmp_path: Path) -> None:
+    def is_stored() -> bool:
+        with nacre.open(tmp_path / "store") as sessions:
+            return sessions.exists("k")
+
+    async def run() -> None:
+        async def deliver() -> None:
+            with pytest.raises(Stopped):
+                await kernel.deliver(UserMessage(key="k", content=f"wait for {tmp_path / 'gate'}", id="1"))
+
+        async with scripted(tmp_path / "store", count=1) as kernel:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(deliver)
+                await until(is_stored)
+                os.kill(kernel.pids[0], signal.SIGKILL)
+                await until(lambda: kernel.up == [False])
+                assert kernel.stop("k")
+            assert not kernel.is_at_work("k")
+            # What comes afterwards is answered.
+            assert await kernel.deliver(UserMessage(key="k", content="pearl")) is not None
+
+    anyio.run(run)
+    with nacre.open(tmp_path / "store") as sessions:
+        assert [message.role for message in sessions.get_history("k")] == ["user", "user", "assistant"]
+
+
 def test_those_who_wait_learn_that_the_agent_ends(tmp_path: Path) -> None:
     async def run() -> list[str]:
         errors: list[str] = []

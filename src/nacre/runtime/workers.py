@@ -92,7 +92,7 @@ class Pace(Struct, frozen=True, kw_only=True):
     beat: float = 1.0
     missed: int = 10
     dying: float = 2.0
-    ending: float = 3.0
+    ending: float = 1.0
     starting: float = 120.0
     backoff: Backoff = Backoff(first=0.1, longest=30.0)
 
@@ -124,6 +124,7 @@ class WorkerKernel:
             for number in range(setup.count)
         ]
         self._at_work: Counter[str] = Counter()
+        self._stops: Counter[str] = Counter()
         self._answered: dict[str, list[str]] = {}
         self._has_news = False
         self._tasks: TaskGroup | None = None
@@ -207,8 +208,13 @@ class WorkerKernel:
 
     def stop(self, key: str) -> bool:
         """Stop the turn that runs in a session; False if none does."""
-        worker = self._worker_of(key)
-        return self.is_at_work(key) and worker.send(Stop(key))
+        if not self.is_at_work(key):
+            return False
+        if key in self._at_work:
+            # If its worker is lost before it hears of it, the request is not sent again.
+            self._stops[key] += 1
+        self._worker_of(key).send(Stop(key))
+        return True
 
     def is_at_work(self, key: str) -> bool:
         """Tell whether a turn runs in a session, or waits to."""
@@ -286,13 +292,15 @@ class WorkerKernel:
         ask: Ask | None,
         is_repeatable: bool,
     ) -> Done:
-        worker, losses = self._worker_of(key), 0
+        worker, losses, stops = self._worker_of(key), 0, self._stops[key]
         self._at_work[key] += 1
         try:
             while True:
                 await worker.wait_until_up()
                 if self._tasks is None:
                     raise Stopped(_ENDING)
+                if self._stops[key] != stops:
+                    raise Stopped("the turn was stopped")
                 pending = _Pending(key, emit, ask, self._tasks)
                 try:
                     return await worker.request(frame, pending)
@@ -305,6 +313,7 @@ class WorkerKernel:
             self._at_work[key] -= 1
             if not self._at_work[key]:
                 del self._at_work[key]
+                self._stops.pop(key, None)
                 self._answered.pop(key, None)
 
     async def _watch(self) -> None:
