@@ -262,7 +262,7 @@ def test_the_setting_gives_workers_too(models: Models, tmp_path: Path) -> None:
         assert workers_of(running.process.pid) == []
 
 
-@pytest.mark.parametrize("value", ["-1", "x", "65", "1.5", "", "99999999999999999999", "²"])
+@pytest.mark.parametrize("value", ["-1", "x", "65", "1.5", "", "99999999999999999999", "²", "9" * 5000])
 def test_a_number_of_workers_that_cannot_be_is_refused(nacre: Nacre, value: str) -> None:
     found = nacre("serve", f"--workers={value}")
     assert found.code == 2

@@ -83,6 +83,12 @@ async def refuse(settings: Settings, options: Options, number: int) -> AsyncIter
         yield app
 
 
+def note_start() -> None:
+    """Note that one more process was started."""
+    with Path(os.environ["NACRE_NOTES"]).open("a", encoding="utf-8") as file:
+        file.write("began\n")
+
+
 def note_errors() -> None:
     """Go on when the daemon is gone, and note what comes of requests."""
 
@@ -98,8 +104,10 @@ def note_errors() -> None:
 if __name__ == "__main__":
     match os.environ["NACRE_ODD"]:
         case "absent":
+            note_start()
             sys.exit(3)
         case "silent":
+            note_start()
             signal.pause()
         case "late":
             with Path(os.environ["NACRE_NOTES"]).open("a+", encoding="utf-8") as file:

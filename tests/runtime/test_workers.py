@@ -197,17 +197,20 @@ def test_a_message_joins_the_turn_that_runs(home: Path, wires: dict[str, Wire]) 
     assert [role for role, _ in said(home, "k")].count("user") == 2
 
 
+class Writing(ollama_server.OllamaServer):
+    """A model that writes a file."""
+
+    def answer(self, path: str, body: Any) -> ollama_server.Answer:
+        if path != "/api/chat":
+            return super().answer(path, body)
+        if body["messages"][-1]["role"] == "tool":
+            return ollama_server.Answer(chunks=(ollama_server.said("done"), ollama_server.done()))
+        call = ollama_server.called("write_file", {"path": "pearl.txt", "content": "round"})
+        return ollama_server.Answer(chunks=(call, ollama_server.done()))
+
+
 def test_what_happens_in_a_turn_is_emitted_here_and_a_person_here_is_asked(home: Path, wires: dict[str, Wire]) -> None:
     (home / "nacre_home" / "workspace").mkdir(parents=True)
-
-    class Writing(ollama_server.OllamaServer):
-        def answer(self, path: str, body: Any) -> ollama_server.Answer:
-            if path != "/api/chat":
-                return super().answer(path, body)
-            if body["messages"][-1]["role"] == "tool":
-                return ollama_server.Answer(chunks=(ollama_server.said("done"), ollama_server.done()))
-            call = ollama_server.called("write_file", {"path": "pearl.txt", "content": "round"})
-            return ollama_server.Answer(chunks=(call, ollama_server.done()))
 
     async def act(house: House) -> None:
         asked: list[Approval] = []
@@ -462,21 +465,38 @@ def test_one_that_cannot_be_killed_and_wakes_up_late_stores_nothing(
     assert said(home, HOME) == heard
 
 
-@pytest.mark.parametrize("way", ["absent", "silent"])
+@pytest.mark.parametrize(
+    ("way", "reason", "starts"),
+    [
+        ("absent", r"worker \d ended before it was ready", {3}),
+        # It may not have come as far as noting that it began.
+        ("silent", r"worker \d was not ready within 5 seconds", {0, 1}),
+    ],
+)
 def test_an_agent_whose_workers_do_not_start_does_not_start(
-    home: Path, wires: dict[str, Wire], odd: Callable[[str], None], way: str
+    home: Path,
+    wires: dict[str, Wire],
+    odd: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    reason: str,
+    starts: set[int],
 ) -> None:
     odd(way)
-    setup = msgspec.structs.replace(ODD, pace=msgspec.structs.replace(QUICK, starting=5.0))
+    monkeypatch.setenv("NACRE_NOTES", str(home / "notes"))
+    (home / "notes").touch()
+    starting = PATIENT_START if way == "absent" else 5.0
+    setup = msgspec.structs.replace(ODD, count=1, pace=msgspec.structs.replace(QUICK, starting=starting))
 
     async def run() -> None:
         async with house(wires, start=False, workers=setup) as made:
-            with pytest.raises(NacreError, match=r"worker \d ended before it was ready"):
+            with pytest.raises(NacreError, match=reason):
                 await made.agents.start(made.settings())
             assert made.agents.apps == {}
 
     anyio.run(run)
     assert (home / "nacre_home").exists()
+    assert (home / "notes").read_text().count("began") in starts
 
 
 def test_a_worker_that_is_killed_while_the_agent_starts_is_started_again(

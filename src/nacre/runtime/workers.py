@@ -73,13 +73,17 @@ _MAX_STARTS = 3
 _TICK = 0.01
 _ENDING = "the agent is shutting down"
 _LOST = "the process that was answering has ended; send the request again"
-_LASTS = 60.0
+_MIN_LIFETIME = 60.0
 """Seconds after which a worker that ends is no failed start."""
 _messages: msgspec.msgpack.Decoder[Message | None] = msgspec.msgpack.Decoder(Message | None)
 
 
 class WorkerLost(NacreError):
     """The process that ran the turn has ended; what was stored is kept, and the request can be sent again."""
+
+
+class _NotReady(NacreError):
+    """A worker took too long to start; the next one would, too."""
 
 
 class Pace(Struct, frozen=True, kw_only=True):
@@ -377,7 +381,7 @@ class _Pending:
         try:
             for event in events:
                 self.emit(event)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the request gets it
+        except Exception as error:  # noqa: BLE001 - the caller that waits for the request gets it
             self.emit = ignore
             self.settle(error)
 
@@ -427,6 +431,8 @@ class _Worker:
                 try:
                     await self._begin()
                     break
+                except _NotReady:
+                    raise
                 except NacreError:
                     # One that says why it cannot start would say so again; one that was killed would not.
                     if self._refusal is not None or not left:
@@ -441,8 +447,8 @@ class _Worker:
                         return
                     about = {"worker": self._start.number, "reason": self._reason}
                     logger.error("a worker is lost; it is replaced", extra=about)
-                    await self._bury()
-                    if anyio.current_time() - begun > _LASTS:
+                    await self._close_lost()
+                    if anyio.current_time() - begun > _MIN_LIFETIME:
                         waits = self._pace.backoff.waits()
                 await anyio.sleep(next(waits))
                 begun = anyio.current_time()
@@ -504,15 +510,18 @@ class _Worker:
             self._connection.send(self._start)
             with anyio.move_on_after(self._pace.starting):
                 await ready.wait()
-            if not ready.is_set() or lost.is_set():
+            if not ready.is_set():
+                why = f"worker {self._start.number} was not ready within {self._pace.starting:g} seconds"
+                raise _NotReady(why)  # noqa: TRY301 - the process must end after any failure
+            if lost.is_set():
                 why = f"worker {self._start.number} ended before it was ready"
                 raise self._refusal or NacreError(why)  # noqa: TRY301 - the process must end after any failure
         except BaseException:
-            await self._bury()
+            await self._close_lost()
             raise
         self._up.set()
 
-    async def _bury(self) -> None:
+    async def _close_lost(self) -> None:
         """Make sure that the process has ended, or can store nothing; those who wait for it learn that it is lost."""
         if self._up.is_set():
             self._up = anyio.Event()
@@ -523,7 +532,7 @@ class _Worker:
             connection.abort()
         with anyio.CancelScope(shield=True):
             if process is not None:
-                await self._put_down(process, keys)
+                await self._kill(process, keys)
         self.counted.add(self.load.counts)
         self.batches += self.load.store.batches
         self.load = Pong(WorkCounts(), StoreCounts(), 0, [])
@@ -535,7 +544,7 @@ class _Worker:
         for one in pending.values():
             one.settle(Stopped(_ENDING) if self._is_ending else WorkerLost(_LOST))
 
-    async def _put_down(self, process: subprocess.Popen[bytes], keys: Sequence[str]) -> None:
+    async def _kill(self, process: subprocess.Popen[bytes], keys: Sequence[str]) -> None:
         if process.poll() is None:
             self._setup.kill(process.pid)
         await _wait(process, self._pace.dying)
@@ -551,7 +560,7 @@ class _Worker:
         if is_up and self.process is not None:
             self.send(End())
             await _wait(self.process, self._pace.ending)
-            await self._bury()
+            await self._close_lost()
         # One that was just being started is killed.
         self._life.cancel()
         # Those who wait for it learn that it does not come.
@@ -623,7 +632,7 @@ class _Worker:
                 pending = self._pending.get(frame.id)
                 if pending is not None and pending.ask is not None:
                     scope = self._questions[frame.question] = anyio.CancelScope()
-                    pending.tasks.start_soon(self._decide, frame, pending.ask, scope)
+                    pending.tasks.start_soon(self._decide, frame, pending.ask, scope, self._connection)
             case Withdrawn(question):
                 if (asking := self._questions.get(question)) is not None:
                     asking.cancel()
@@ -634,8 +643,10 @@ class _Worker:
             case Pong():
                 self.load, self._unanswered = frame, 0
 
-    async def _decide(self, asked: Question, ask: Ask, scope: anyio.CancelScope) -> None:
-        """Ask a person what the worker asks."""
+    async def _decide(
+        self, asked: Question, ask: Ask, scope: anyio.CancelScope, connection: Connection[FromWorker] | None
+    ) -> None:
+        """Ask a person what the worker asks; a later worker counts its questions from the beginning again."""
         with scope:
             try:
                 answer = msgspec.convert(await ask(decode_question(asked)), Answer)
@@ -643,8 +654,10 @@ class _Worker:
                 # Who cannot be asked has not said yes.
                 logger.exception("a question could not be asked")
                 answer = "no"
-            self.send(Decided(asked.question, answer))
-        self._questions.pop(asked.question, None)
+            if connection is not None:
+                connection.send(Decided(asked.question, answer))
+        if self._questions.get(asked.question) is scope:
+            del self._questions[asked.question]
 
 
 async def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:

@@ -46,6 +46,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 _MAX_SHUTDOWN = 9.5
 """Seconds after which a daemon that was asked to end is gone, whatever hangs."""
 _MAX_FILES = 8192
+_MAX_DIGITS = 20
 _UNIT = """\
 # nacre serve --unit > ~/.config/systemd/user/nacre.service
 # systemctl --user daemon-reload && systemctl --user enable --now nacre
@@ -154,7 +155,7 @@ def _quote(word: str) -> str:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    return text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS
 
 
 def _allow_files() -> None:
