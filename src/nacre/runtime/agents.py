@@ -168,7 +168,8 @@ class Agents:
         self._units[name], self.apps[name], self._ran[name] = unit, app, settings
         self.gateways.append(gateway)
         self._started(app)
-        logger.info("an agent started", extra={"agent": name, "model": app.model})
+        workers = {"workers": len(app.kernel.pids)} if isinstance(app.kernel, WorkerKernel) else {}
+        logger.info("an agent started", extra={"agent": name, "model": app.model, **workers})
 
     async def _end(self, name: str) -> None:
         unit = self._units[name]
