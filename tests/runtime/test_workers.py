@@ -879,6 +879,31 @@ def test_those_who_wait_learn_that_the_agent_ends(tmp_path: Path) -> None:
     assert anyio.run(run) == ["the agent is shutting down"]
 
 
+def test_callers_of_a_worker_that_hangs_do_not_wait_for_its_end(tmp_path: Path) -> None:
+    def is_stored() -> bool:
+        with nacre.open(tmp_path / "store") as sessions:
+            return sessions.exists("k")
+
+    async def run() -> bool:
+        found: list[bool] = []
+
+        async def deliver(kernel: WorkerKernel) -> None:
+            [pid] = kernel.pids
+            with pytest.raises(Stopped):
+                await kernel.deliver(UserMessage(key="k", content=f"wait for {tmp_path / 'gate'}"))
+            found.append(is_alive(pid))
+            os.kill(pid, signal.SIGKILL)
+
+        pace = msgspec.structs.replace(ODD.pace, ending=20.0)
+        async with anyio.create_task_group() as tasks, scripted(tmp_path / "store", count=1, pace=pace) as kernel:
+            tasks.start_soon(deliver, kernel)
+            await until(is_stored)
+            os.kill(kernel.pids[0], signal.SIGSTOP)
+        return found[0]
+
+    assert anyio.run(run)
+
+
 def test_a_session_has_the_same_worker_after_a_restart(tmp_path: Path) -> None:
     """Which worker a key has must not depend on the process: Python's own hash does."""
 

@@ -559,6 +559,9 @@ class _Worker:
         is_up, self._is_ending = self.is_up, True
         if is_up and self.process is not None:
             self.send(End())
+            # Turns have had their time. One that hangs must not keep its callers waiting until it is killed.
+            for pending in self._pending.values():
+                pending.settle(Stopped(_ENDING))
             await _wait(self.process, self._pace.ending)
             await self._close_lost()
         # One that was just being started is killed.
