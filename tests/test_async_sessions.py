@@ -110,7 +110,7 @@ def test_every_method_of_the_sessions_is_there_and_no_other() -> None:
     assert public(AsyncSessions) == public(nacre.Sessions)
 
 
-@pytest.mark.parametrize("name", sorted(public(nacre.Sessions) - {"location"}))
+@pytest.mark.parametrize("name", sorted(public(nacre.Sessions) - {"is_durable", "location"}))
 def test_a_method_takes_what_it_takes_there(name: str) -> None:
     ours, theirs = (inspect.signature(getattr(kind, name)).parameters for kind in (AsyncSessions, nacre.Sessions))
     assert list(ours.values()) == list(theirs.values())
@@ -172,7 +172,8 @@ def test_a_lease_takes_and_says_what_the_plain_one_does() -> None:
 @pytest.mark.parametrize(
     "name",
     sorted(
-        public(nacre.Sessions) - {"follow", "list", "location", "records", "submit", "with_internal_keys", "within"}
+        public(nacre.Sessions)
+        - {"follow", "is_durable", "list", "location", "records", "submit", "with_internal_keys", "within"}
     ),
 )
 def test_a_method_is_awaited(name: str) -> None:
@@ -363,6 +364,9 @@ class NotedLease:
     def take_over(self) -> None:
         self.done.append("take_over")
 
+    def holder(self) -> int:
+        return self.lease.holder()
+
     def close(self) -> None:
         self.done.append("close")
 
@@ -458,9 +462,14 @@ async def _closed(sessions: AsyncSessions) -> None:
 async def _held(sessions: AsyncSessions) -> None:
     lease = await sessions.hold("k")
     await lease.take()
+    assert await lease.holder() == os.getpid()
     await sessions.append("k", "x.note", 1, lease=lease)
     await lease.take_over()
     await lease.close()
+
+
+async def _asked(sessions: AsyncSessions) -> bool:
+    return sessions.is_durable
 
 
 async def _located(sessions: AsyncSessions) -> str:
@@ -512,6 +521,7 @@ METHODS: dict[str, Callable[[AsyncSessions], Awaitable[object]]] = {
     "get_meta": lambda sessions: sessions.get_meta("k"),
     "get_summary": lambda sessions: sessions.get_summary("k"),
     "is_at": lambda sessions: sessions.is_at("k", nacre.Version()),
+    "is_durable": _asked,
     "has_other_logs": lambda sessions: sessions.has_other_logs(["k"]),
     "hold": _held,
     "journal": lambda sessions: sessions.journal("task"),

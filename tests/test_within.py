@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 import nacre
-from nacre.errors import InvalidArgument, InvalidKey, NacreError
+from nacre.errors import InvalidArgument, InvalidKey, NacreError, SessionNotFound, StoreError
+from nacre.messages import Redaction
 from nacre.records import Transaction
 from nacre.storage.protocol import Backend, Prefixed
 
@@ -121,6 +123,10 @@ def arguments(name: str) -> list[Any]:
     given = {
         "key": OTHER,
         "new_key": OTHER,
+        "uid": "",
+        "path": "",
+        "keys": [OTHER],
+        "redaction": Redaction(key=OTHER, generation="0" * 32, n=2),
         "transaction": Transaction(()),
         "after": 0,
         "n": None,
@@ -130,14 +136,19 @@ def arguments(name: str) -> list[Any]:
 
 
 METHODS = [name for name, _ in inspect.getmembers(Backend, inspect.isfunction) if not name.startswith("_")]
+NOT_BY_KEY = ("close", "each", "end_redaction", "watch", "disk_usage", "journal", *(n for n in METHODS if "trash" in n))
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in {"close", "each", "end_redaction", "watch"}])
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in NOT_BY_KEY])
 def test_no_method_of_a_store_reaches_another_key(whole: nacre.Sessions, guests: nacre.Sessions, name: str) -> None:
     method: Callable[..., Any] = getattr(Prefixed(whole._store, "api:bob:"), name)
     before = list(whole.records(OTHER))
-    keyword: dict[str, Any] = {"archive": True} if name == "move" else {}
-    given = arguments(name)
+    keywords: dict[str, dict[str, Any]] = {
+        "move": {"archive": True},
+        "generation": {"is_pinned": lambda _: False},
+        "remove_leftovers": {"dry_run": True},
+    }
+    given, keyword = arguments(name), keywords.get(name, {})
     if name == "redact":
         given, keyword = [OTHER, 2], {"uid": "", "find_copies": lambda *_: [], "has_copies": False}
     try:
@@ -160,6 +171,53 @@ def test_another_name_of_anothers_session_leads_nowhere(tmp_path: Path, kind: st
         assert list(guests.list()) == []
         guests.delete("api:bob:alias::")
         assert sessions.exists(OTHER)
+
+
+def test_a_guest_has_a_trash_of_their_own(whole: nacre.Sessions, guests: nacre.Sessions) -> None:
+    whole.add_alias(OWN, "mine")
+    with pytest.raises(InvalidKey):
+        guests.move_to_trash(OTHER)
+    whole.move_to_trash(OTHER)
+    (others,) = whole.list_trash()
+    for act in (guests.restore_from_trash, guests.erase_from_trash, guests._store.erase_from_trash):
+        with pytest.raises(SessionNotFound, match="in the trash"):
+            act(others.id)
+    assert guests.list_trash() == []
+    guests.move_to_trash(OWN)
+    assert not whole.exists(OWN)
+    (own,) = guests.list_trash()
+    guests.restore_from_trash(own.id)
+    assert whole.exists(OWN)
+    guests.move_to_trash(OWN)
+    (own,) = guests.list_trash()
+    guests.erase_from_trash(own.id)
+    assert (whole.list_trash(), list(whole.aliases(OWN)), whole.search("pearl", prefix=OWN)) == ([others], [], [])
+
+
+def test_what_a_guest_erases_from_the_trash_of_a_store_may_be_the_last_of_its_key(guests: nacre.Sessions) -> None:
+    guests.move_to_trash(OWN)
+    (own,) = guests.list_trash()
+    assert guests._store.erase_from_trash(own.id)
+
+
+def test_a_guest_knows_how_large_their_own_sessions_are(whole: nacre.Sessions, guests: nacre.Sessions) -> None:
+    assert guests.generation(OWN) == whole.generation(OWN)
+    assert guests.log_size(OWN) == whole.log_size(OWN)
+    assert guests.log_size(OWN, kept=True) == whole.log_size(OWN, kept=True)
+    usage = guests.disk_usage([OWN, OTHER])
+    assert (usage.sessions, usage.total) == ({OWN: whole.log_size(OWN), OTHER: 0}, 0)
+    files = Path(whole.location, "sessions").glob("*.jsonl")
+    assert {guests.key_of_file(str(path)) for path in files} == {OWN, None}
+
+
+def test_the_journals_and_what_is_left_over_are_the_owners(whole: nacre.Sessions, guests: nacre.Sessions) -> None:
+    with pytest.raises(StoreError, match="only the owner"):
+        guests.journal("task")
+    old = Path(whole.location, "sessions", "old.tmp")
+    old.write_bytes(b"")
+    os.utime(old, (0, 0))
+    assert (guests.remove_leftovers(), len(whole.remove_leftovers(dry_run=True))) == ([], 1)
+    assert guests.is_durable
 
 
 def test_only_one_session_is_verified(guests: nacre.Sessions) -> None:

@@ -74,8 +74,7 @@ if TYPE_CHECKING:
     from nacre.sessions import AnyEntry, AnyMessage, AnyOperation, Forgiving, Session, Sessions, SessionStore
     from nacre.storage.file_store import Durability
     from nacre.storage.group_commit import Pending
-    from nacre.storage.maintenance import Journal
-    from nacre.storage.protocol import AnyLease, Lease, Status
+    from nacre.storage.protocol import AnyLease, Journal, Lease, Status
     from nacre.storage.watch import Watch
 
 __version__ = "0.1.0"
@@ -171,7 +170,6 @@ _FAR = (
     "storage.protocol",
     "storage.file_store",
     "storage.group_commit",
-    "storage.maintenance",
     "storage.watch",
     "async_sessions",
 )

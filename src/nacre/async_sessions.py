@@ -442,6 +442,13 @@ class AsyncLease:
         """
         await self._take(self._lease.take_over)
 
+    async def holder(self) -> int:
+        """The process that has it: 0 if there is none, or it cannot be known; -1 if it is unknown which.
+
+        Nothing is taken, and nothing is made.
+        """
+        return await self._work.read(self._lease.holder)
+
     async def close(self) -> None:
         """Let others take it; also after the sessions were closed."""
         await asyncio.shield(asyncio.wrap_future(self._begin(self._lease.close)))
@@ -525,6 +532,11 @@ class AsyncSessions:
     def location(self) -> str:
         """Where the store is."""
         return self._sessions.location
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether sessions outlive the process: those in memory do not."""
+        return self._sessions.is_durable
 
     def within(self, prefix: str) -> AsyncSessions:
         """The sessions whose keys begin with a prefix; any other key has no session there, and cannot begin one.

@@ -153,6 +153,11 @@ def parse_time(text: str) -> datetime:
         return EPOCH
 
 
+def sortable(moment: datetime) -> str:
+    """A time as a text; such texts sort as the times do."""
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+
 def is_time(text: str) -> bool:
     """Tell whether a record's time is one, with its zone."""
     try:

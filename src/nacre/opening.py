@@ -73,10 +73,7 @@ def holder_of(root: str, key: str) -> int:
     from nacre.storage.view import fence_of  # noqa: PLC0415 - the same
 
     system, place = System(), SessionPaths.of(root, key)
-    try:
-        return TurnLease(system, place, fence=lambda: fence_of(system, place)).holder()
-    except OSError:
-        return 0
+    return TurnLease(system, place, fence=lambda: fence_of(system, place)).holder()
 
 
 def back_up(root: str, folder: str, *, step: Callable[[], None]) -> Copied:

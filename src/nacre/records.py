@@ -218,6 +218,12 @@ class View(Records, Protocol):
         At least `limit` if there are so many, and more where fewer would cost as much.
         """
 
+    def all_lines(self) -> Iterator[tuple[Record, bytes]]:
+        """Every record by number, moved-out ones too, with its line as it was written."""
+
+    def payload(self, name: str) -> str | None:
+        """A large payload that a record names; None if it is lost."""
+
 
 class MemoryView:
     """Records that are all in memory."""

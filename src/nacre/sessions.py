@@ -77,17 +77,12 @@ from nacre.records import (
     View,
 )
 from nacre.storage.protocol import AnyLease, Backend, Lease, Prefixed, Status
-from nacre.storage.system import wrap_error
 from nacre.storage.transaction import check_expect, content_of, fingerprint
 
 if TYPE_CHECKING:
     from nacre.history.list_page import Order, Wanted, Which
-    from nacre.storage.file_store import FileStore
     from nacre.storage.group_commit import Pending
-    from nacre.storage.maintenance import Journal
-    from nacre.storage.protocol import Generation
-    from nacre.storage.redaction import Intent
-    from nacre.storage.trash_folder import Trash
+    from nacre.storage.protocol import BegunRedaction, Generation, Journal
     from nacre.storage.watch import Watch
 
 T = TypeVar("T")
@@ -240,6 +235,15 @@ class Sessions:
         ':memory:'
         """
         return self._store.location
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether sessions outlive the process: those in memory do not.
+
+        >>> sessions.is_durable, nacre.open(":memory:").is_durable
+        (True, False)
+        """
+        return self._store.is_durable
 
     def with_internal_keys(self) -> Sessions:
         """The same sessions for nacre's own parts, which may begin sessions whose key starts with `nacre:`.
@@ -981,27 +985,25 @@ class Sessions:
         ...     print("erase what was made of", redaction.key, redaction.n)
         >>> sessions.finish_redactions(erase_copies)  # none was cut short
         """
-        files, errors = self._files(), []
-        for intent in files.begun_redactions() if files is not None else ():
-            found = Redaction(key=intent.key, generation=intent.uid, n=intent.n)
+        errors = []
+        for begun in self._store.begun_redactions():
             try:
-                self._finish_redaction(intent, found, erase_copies)
+                self._finish_redaction(begun, erase_copies)
             except StoreError as error:
                 # One that cannot be finished does not keep the others from it.
                 errors.append(error)
         if errors:
             raise errors[0]
 
-    def _finish_redaction(
-        self, intent: Intent, found: Redaction, erase_copies: Callable[[Redaction], None] | None
-    ) -> None:
-        if not intent.is_stored:
-            self._file_store().resume_redaction(intent)
+    def _finish_redaction(self, begun: BegunRedaction, erase_copies: Callable[[Redaction], None] | None) -> None:
+        found = begun.redaction
+        if not begun.is_stored:
+            self._store.resume_redaction(found)
             self._erase_from_index(found.key)
-        if intent.has_copies and erase_copies is not None:
+        if begun.has_copies and erase_copies is not None:
             erase_copies(found)
-        are_copies_left = intent.has_copies and erase_copies is None
-        if not (intent.is_stored and are_copies_left):
+        are_copies_left = begun.has_copies and erase_copies is None
+        if not (begun.is_stored and are_copies_left):
             self._store.end_redaction(found, are_copies_left=are_copies_left)
 
     def _erase_from_index(self, key: str) -> None:
@@ -1021,28 +1023,23 @@ class Sessions:
         if not self._has(key):
             self._erase_aliases(key)
 
-    # ---- files
+    # ---- housekeeping
 
     def generation(self, key: str, uid: str = "") -> GenerationInfo | None:
         """The active generation of a session, or an archived one by its uid, as its log is now; None if there is none.
 
-        Sessions that are not files have none.
-
         >>> sessions.generation("cli:1").bytes == sessions.log_size("cli:1")
         True
         """
-        key, uid, files = check_key(key), check_text(uid, "uid"), self._files()
+        key, uid = check_key(key), check_text(uid, "uid")
         if uid and not _UID.match(uid):
             raise InvalidArgument(f"uid must be 32 hexadecimal digits, or nothing, not {show(uid)}")
-        if files is None:
-            return None
         from nacre.history.overview import labels  # noqa: PLC0415 - for people who tidy up
-        from nacre.storage.maintenance import generation  # noqa: PLC0415 - the same
 
-        with wrap_error(StoreError, f"session {key!r} cannot be read"):
-            return generation(
-                files, key, uid, is_pinned=lambda view: labels(session_state.meta(view, view.state)).pinned
-            )
+        def is_pinned(view: View) -> bool:
+            return labels(session_state.meta(view, view.state)).pinned
+
+        return self._store.generation(key, uid, is_pinned=is_pinned)
 
     def disk_usage(self, keys: Iterable[str] = ()) -> DiskUsage:
         """How much room the folders of the store take, and the files of some sessions.
@@ -1051,13 +1048,7 @@ class Sessions:
         >>> 0 < usage.sessions["cli:1"] <= usage.total
         True
         """
-        from nacre.storage.maintenance import FOLDERS, measure  # noqa: PLC0415 - the same
-
-        wanted, files = [check_key(key) for key in check_items(keys, "keys")], self._files()
-        if files is None:
-            return DiskUsage(folders=dict.fromkeys(FOLDERS, 0), sessions=dict.fromkeys(wanted, 0))
-        with wrap_error(StoreError, f"{self.location} cannot be read"):
-            return measure(files.system, files.location, wanted)
+        return self._store.disk_usage([check_key(key) for key in check_items(keys, "keys")])
 
     def log_size(self, key: str, *, kept: bool = False) -> int:
         """Bytes of the log of an active session, or only of what `save` would keep there; 0 if there is none.
@@ -1066,15 +1057,8 @@ class Sessions:
         >>> sessions.log_size("cli:1", kept=True) < sessions.log_size("cli:1")
         True
         """
-        from nacre.storage.maintenance import log_size, size_of  # noqa: PLC0415 - the same
-
-        key, kept, files = check_key(key), check_bool(kept, "kept"), self._files()
-        if files is None:
-            return 0
-        if kept:
-            return self._store.read(key, lambda view: size_of(view, session_state.keep(view))) or 0
-        with wrap_error(StoreError, f"session {key!r} cannot be read"):
-            return log_size(files.system, files.location, key)
+        key, kept = check_key(key), check_bool(kept, "kept")
+        return self._store.kept_size(key, session_state.keep) if kept else self._store.log_size(key)
 
     def key_of_file(self, path: str) -> str | None:
         """The key of the session that a file in the store's folders belongs to; None if the file does not tell.
@@ -1083,10 +1067,7 @@ class Sessions:
         >>> [sessions.key_of_file(str(path)) for path in Path(sessions.location, "sessions").glob("*.jsonl")]
         ['cli:1']
         """
-        from nacre.storage.maintenance import key_of_file  # noqa: PLC0415 - the same
-
-        path, files = check_text(path, "path"), self._files()
-        return None if files is None else key_of_file(files.system, path)
+        return self._store.key_of_file(check_text(path, "path"))
 
     def has_other_logs(self, keys: Iterable[str]) -> bool:
         """Tell whether the store has logs of other sessions than these, such as logs that cannot even be listed.
@@ -1094,11 +1075,7 @@ class Sessions:
         >>> sessions.has_other_logs(["cli:1"]), sessions.has_other_logs([])
         (False, True)
         """
-        from nacre.storage.maintenance import has_other_logs  # noqa: PLC0415 - the same
-
-        known, files = [check_key(key) for key in check_items(keys, "keys")], self._files()
-        with wrap_error(StoreError, f"{self.location} cannot be read"):
-            return files is not None and has_other_logs(files.system, files.location, known)
+        return self._store.has_other_logs([check_key(key) for key in check_items(keys, "keys")])
 
     def remove_leftovers(self, *, dry_run: bool = False) -> builtins.list[Leftover]:
         """Remove files that no session needs, which killed writers left; returns them. With `dry_run` they stay.
@@ -1106,43 +1083,32 @@ class Sessions:
         >>> sessions.remove_leftovers(dry_run=True)
         []
         """
-        from nacre.storage.maintenance import leftovers, remove  # noqa: PLC0415 - the same
-
-        keep, files = check_bool(dry_run, "dry_run"), self._files()
-        if files is None:
-            return []
-        with wrap_error(StoreError, f"what is left over in {self.location} cannot be removed"):
-            return [
-                found for found in leftovers(files.system, files.location) if keep or remove(files.system, found.path)
-            ]
+        return self._store.remove_leftovers(dry_run=check_bool(dry_run, "dry_run"))
 
     def journal(self, name: str) -> Journal:
-        """A file of lines next to the sessions, for what a long task has done; a context for one process at a time.
+        """Lines that are kept with the sessions, for what a long task has done; a context for one process at a time.
 
         >>> with sessions.journal("backfill") as journal:
         ...     journal.add(b"cli:1 is done")
         ...     print(journal.last())
         b'cli:1 is done'
         """
-        from nacre.storage.maintenance import Journal  # noqa: PLC0415 - the same
-
         name = check_text(name, "name")
         if not _NAME.match(name):
             raise InvalidArgument(f"the name of a journal is made of small letters, not {show(name)}")
-        files = self._file_store()
-        return Journal(files.system, files.location, name)
+        return self._store.journal(name)
 
     def move_to_trash(self, key: str, *, generation: str | None = None) -> None:
         """Move a session to the trash with all its generations, or only one archived generation of it.
 
-        Raises SessionNotFound if there is none, StoreError if the sessions are not files.
+        Raises SessionNotFound if there is none.
 
         >>> sessions.move_to_trash("cli:1")
         >>> sessions.exists("cli:1")
         False
         """
         key, uid = check_key(key), None if generation is None else check_text(generation, "generation")
-        self._trash().put(key, uid)
+        self._store.move_to_trash(key, uid)
 
     def list_trash(self) -> builtins.list[TrashedSession]:
         """The sessions in the trash, the last removed first.
@@ -1156,7 +1122,7 @@ class Sessions:
             found = session_state.meta(view, view.state).get("title")
             return found if isinstance(found, str) else ""
 
-        return self._trash().sessions(title) if self._files() is not None else []
+        return self._store.list_trash(title)
 
     def restore_from_trash(self, id: str) -> None:
         """Bring a session back from the trash, to where it was.
@@ -1168,7 +1134,7 @@ class Sessions:
         >>> len(sessions.get_history("cli:1"))
         2
         """
-        self._trash().restore(check_text(id, "id"))
+        self._store.restore_from_trash(check_text(id, "id"))
 
     def erase_from_trash(self, id: str) -> None:
         """Erase a session in the trash for good, and its other names unless its key has another session.
@@ -1180,31 +1146,13 @@ class Sessions:
         >>> sessions.list_trash()
         []
         """
-        trash, id = self._trash(), check_text(id, "id")
-        key = trash.key_of(id)
+        id = check_text(id, "id")
+        key = self._store.key_in_trash(id)
         # Before: a crash in between leaves what can be done again.
         self._forget(key)
-        if trash.erase(id):
+        if self._store.erase_from_trash(id):
             # One that was removed another time may come back under its other names.
             self.forget_aliases(key)
-
-    def _trash(self) -> Trash:
-        from nacre.storage.trash_folder import Trash  # noqa: PLC0415 - the same
-
-        return Trash(self._file_store())
-
-    def _files(self) -> FileStore | None:
-        """The store, if its sessions are files."""
-        from nacre.storage.file_store import FileStore  # noqa: PLC0415 - only the store that is picked is loaded
-
-        return self._store if isinstance(self._store, FileStore) else None
-
-    def _file_store(self) -> FileStore:
-        """The same; raises StoreError if they are not."""
-        files = self._files()
-        if files is None:
-            raise StoreError(f"the sessions at {self.location} are not files; only files can be trashed or copied")
-        return files
 
     # ---- what is said of a session
 
@@ -1741,6 +1689,12 @@ class _Within(Sessions):
             self._whole.delete(key, expect=expect)
         else:
             check_expect(_check_expect(expect), None)
+
+    def erase_from_trash(self, id: str) -> None:
+        """Erase one of them in the trash for good."""
+        # It raises for another's.
+        self._store.key_in_trash(check_text(id, "id"))
+        self._whole.erase_from_trash(id)
 
     def close(self) -> None:
         """Do nothing: the owner of all of them closes the store."""

@@ -22,7 +22,7 @@ def sessions(request: pytest.FixtureRequest, root: Path) -> nacre.Sessions:
 
 def test_every_record_has_its_line(sessions: nacre.Sessions) -> None:
     def get(view: View) -> list[tuple[int, str]]:
-        lines = ((record, record_lines.whole_line(view, record, line)) for record, line in record_lines.lines(view))
+        lines = ((record, record_lines.whole_line(view, record, line)) for record, line in view.all_lines())
         return [(record.n, msgspec.json.decode(line)["t"]) for record, line in lines]
 
     assert sessions.read("k", get) == [(1, "open"), (2, "msg"), (3, "use")]
@@ -34,6 +34,16 @@ def test_what_was_used_is_read_with_the_history(sessions: nacre.Sessions) -> Non
         return [record.n for record in held.all()], [record.n for record in used]
 
     assert sessions.read("k", get) == ([1, 2], [3])
+
+
+def test_a_large_payload_in_ram_is_in_its_line_too() -> None:
+    with nacre.open(":memory:") as sessions:
+        sessions.add_message("k", "tool", "x" * 100_000)
+
+        def get(view: View) -> list[bytes]:
+            return [record_lines.whole_line(view, record, line) for record, line in view.all_lines()]
+
+        assert [b"x" * 100_000 in line for line in sessions.read("k", get) or ()] == [False, True]
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
@@ -48,7 +58,7 @@ def test_a_large_payload_is_in_its_line_unless_it_is_lost(root: Path, is_lost: b
                 blob.unlink()
 
     def get(view: View) -> list[dict[str, object]]:
-        lines = (record_lines.whole_line(view, record, line) for record, line in record_lines.lines(view))
+        lines = (record_lines.whole_line(view, record, line) for record, line in view.all_lines())
         return [msgspec.json.decode(line) for line in lines][1:]
 
     with nacre.open(root) as sessions:

@@ -86,6 +86,28 @@ def test_what_is_written_is_there_again_here_and_at_home(
     assert not has_standby(str(root))
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda sessions: sessions.log_size("k"),
+        lambda sessions: sessions.log_size("k", kept=True),
+        lambda sessions: sessions.generation("k"),
+        lambda sessions: sessions.disk_usage(["k"]).sessions["k"],
+        lambda sessions: sessions.has_other_logs([]),
+    ],
+)
+def test_how_large_a_document_is_can_be_asked_before_it_is_read(stand_in: Sessions, root: Path, ask: Act) -> None:
+    stand_in.add_message("k", "user", "a")
+    stand_in.close()
+    with anew(root) as again:
+        assert ask(again)
+
+
+def test_documents_outlive_the_process(stand_in: Sessions) -> None:
+    assert stand_in.is_durable
+    assert stand_in.list_trash() == []
+
+
 def test_a_retry_is_saved_once(stand_in: Sessions, root: Path) -> None:
     for _ in range(2):
         stand_in.add_messages("k", [{"role": "user", "content": "a"}], id="1")
@@ -108,6 +130,8 @@ def test_what_is_no_message_makes_no_document(stand_in: Sessions, root: Path) ->
         lambda sessions: sessions.unarchive("k"),
         lambda sessions: sessions.delete("k"),
         lambda sessions: sessions.fork("k", "l"),
+        lambda sessions: sessions.move_to_trash("k"),
+        lambda sessions: sessions.journal("task"),
     ],
 )
 def test_what_needs_the_store_is_refused_with_the_reason(stand_in: Sessions, act: Act) -> None:

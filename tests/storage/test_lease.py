@@ -69,7 +69,7 @@ def test_a_process_that_was_stopped_and_wakes_up_late_is_refused(root: Path) -> 
         with pytest.raises(nacre.SessionBusy, match=rf"another process \({stopped.pid}\)"):
             lease.take()
         lease.take_over()
-        assert holder_of(str(root), "k") == os.getpid()
+        assert holder_of(str(root), "k") == sessions.hold("k").holder() == os.getpid()
         stopped.send_signal(signal.SIGCONT)
         assert line_of(stopped) == "lost"
         sessions.add_messages("k", [{"role": "user", "content": "b"}], lease=lease)

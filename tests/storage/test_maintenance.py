@@ -62,12 +62,6 @@ def test_a_look_at_a_generation_that_a_timeout_interrupts_raises_it(disk: Disk) 
         sessions.generation("k")
 
 
-def test_sessions_in_memory_have_no_generations_on_a_disk() -> None:
-    with nacre.open(":memory:") as sessions:
-        sessions.add_message("k", "user", "a")
-        assert sessions.generation("k") is None
-
-
 @pytest.mark.parametrize("uid", ["../k", "F" * 32, "\0"])
 def test_a_uid_that_is_none_is_refused(disk: Disk, uid: str) -> None:
     with pytest.raises(InvalidArgument, match="32 hexadecimal digits"):
@@ -116,11 +110,6 @@ def test_a_journal_that_cannot_be_opened_is_an_error_of_the_store(disk: Disk) ->
     disk.fail(Fault(call="mkdir", errno=errno.ENOSPC))
     with pytest.raises(StoreError, match="cannot be written"), sessions.journal("work"):
         pass
-
-
-def test_sessions_in_memory_have_no_journal() -> None:
-    with nacre.open(":memory:") as sessions, pytest.raises(StoreError, match="are not files"):
-        sessions.journal("work")
 
 
 # ---- whose a file is
@@ -190,12 +179,11 @@ def test_the_size_of_a_log_and_of_what_stays_in_it(disk: Disk) -> None:
     assert 0 < sessions.log_size("k", kept=True) < size
 
 
-def test_sessions_in_memory_take_no_room() -> None:
-    with nacre.open(":memory:") as sessions:
-        say(sessions, "a")
-        usage = sessions.disk_usage(["k"])
-        assert (usage.total, usage.sessions, sessions.log_size("k")) == (0, {"k": 0}, 0)
-        assert sessions.remove_leftovers() == []
+def test_what_would_be_kept_of_an_archived_session_is_nothing_in_a_log(disk: Disk) -> None:
+    sessions = opened(disk)
+    say(sessions, "a")
+    sessions.archive("k")
+    assert (sessions.log_size("k"), sessions.log_size("k", kept=True)) == (0, 0)
 
 
 def test_a_store_that_cannot_be_read_has_no_sizes(disk: Disk) -> None:

@@ -12,6 +12,7 @@ from nacre.history import session_state
 from nacre.history.session_state import RULES
 from nacre.records import Operation, Record, Records, RecordStamp, Rules, State, Transaction
 from nacre.storage.memory_store import MemoryStore
+from nacre.storage.system import System
 from nacre.storage.transaction import WINDOW
 from nacre.storage.watch import MemoryWatch
 
@@ -102,3 +103,84 @@ def test_the_fingerprint_of_an_erased_message_is_forgotten_also_if_ids_are_kept(
     assert sessions.add_message("k", "user", "hello", id="i") == n
     sessions.redact("k", n)
     assert sessions.add_message("k", "user", "another", id="i") == n
+
+
+def test_a_generation_says_when_it_was_archived(store: MemoryStore) -> None:
+    sessions = nacre.Sessions(store)
+    active = sessions.generation("k")
+    assert active is not None
+    assert active.changed == active.updated
+    sessions.archive("k")
+    archived = sessions.generation("k", active.generation)
+    assert archived is not None
+    assert archived.changed > archived.updated == active.updated
+
+
+def test_the_room_in_ram_is_that_of_records_and_payloads(store: MemoryStore) -> None:
+    sessions = nacre.Sessions(store)
+    sessions.add_message("large", "tool", "x" * 100_000)
+    sessions.archive("large")
+    small = sessions.log_size("k")
+    sessions.move_to_trash("k")
+    folders = sessions.disk_usage(["k"]).folders
+    assert (folders["sessions"], folders["blobs"], folders["trash"]) == (0, 100_000, small)
+    assert 0 < folders["archive"] < 1_000
+    assert sessions.disk_usage(["k", "large"]).sessions == {"k": 0, "large": folders["archive"]}
+
+
+def test_ram_has_no_files(store: MemoryStore) -> None:
+    sessions = nacre.Sessions(store)
+    assert (sessions.key_of_file("sessions/k.jsonl"), sessions.remove_leftovers()) == (None, [])
+    assert not sessions.is_durable
+
+
+def test_a_redaction_in_ram_is_never_cut_short(store: MemoryStore) -> None:
+    sessions = nacre.Sessions(store)
+    store.resume_redaction(sessions.redact("k", 2))
+    sessions.finish_redactions()
+    assert store.begun_redactions() == []
+
+
+def test_a_journal_in_ram_has_one_holder(store: MemoryStore) -> None:
+    sessions = nacre.Sessions(store)
+    with sessions.journal("task"), pytest.raises(nacre.SessionBusy, match="already"), sessions.journal("task"):
+        pass
+    with sessions.journal("task"):
+        pass
+
+
+class StoppedClock(System):
+    def now(self) -> float:
+        return 1.0
+
+
+def test_a_session_that_was_removed_twice_at_once_is_in_the_trash_twice() -> None:
+    with nacre.Sessions(MemoryStore(rules=RULES, system=StoppedClock())) as sessions:
+        for text in "ab":
+            sessions.add_message("k", "user", text)
+            sessions.move_to_trash("k")
+        assert len({trashed.id for trashed in sessions.list_trash()}) == 2
+
+
+def test_what_comes_back_from_the_trash_is_known_by_its_ids_again() -> None:
+    with nacre.open(":memory:") as sessions:
+        user = [{"role": "user", "content": "a"}]
+        first = sessions.add_messages("k", user, id="1")
+        sessions.archive("k")
+        sessions.add_message("k", "user", "b")
+        uid = sessions.transcript("k")[0].generation
+        sessions.move_to_trash("k", generation=uid)
+        sessions.restore_from_trash(sessions.list_trash()[0].id)
+        assert sessions.add_messages("k", user, id="1") == first
+        sessions.move_to_trash("k", generation=uid)
+        assert sessions.add_messages("k", user, id="1") > first
+        assert sessions.read_generations("k", lambda view: view.is_newest) == [True]
+
+
+def test_who_has_a_turn_in_ram_is_this_process(store: MemoryStore) -> None:
+    turn, other = store.hold("k"), store.hold("k")
+    assert other.holder() == 0
+    turn.take()
+    assert (turn.holder(), other.holder()) == (os.getpid(), os.getpid())
+    turn.close()
+    assert other.holder() == 0

@@ -296,11 +296,3 @@ def test_a_timeout_is_its_callers(disk: Disk) -> None:
         sessions.move_to_trash("k")
     sessions.move_to_trash("k")
     assert not sessions.exists("k")
-
-
-def test_sessions_in_memory_have_no_trash() -> None:
-    with nacre.open(":memory:") as sessions:
-        sessions.add_message("k", "user", "a")
-        assert sessions.list_trash() == []
-        with pytest.raises(StoreError, match="are not files"):
-            sessions.move_to_trash("k")

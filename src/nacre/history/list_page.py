@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal, NamedTuple
 
 import msgspec
 
+from nacre.codec import sortable
 from nacre.errors import InvalidArgument
 from nacre.keys import is_internal
 from nacre.messages import Page, SessionInfo
@@ -106,11 +107,6 @@ def parse_cursor(cursor: str, *, order: str, reverse: bool) -> Place:
     ):
         raise InvalidArgument(f"cursor must be the cursor of an earlier page in the same order, not {cursor!r:.100}")
     return place
-
-
-def sortable(moment: datetime) -> str:
-    """A time as a text; such texts sort as the times do."""
-    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def is_below(cwd: str, folder: str) -> bool:

@@ -1,27 +1,15 @@
-"""A session as it is written: the lines of its records, and every record read once."""
+"""A session as it is written: lines with their large payloads, and every record read once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from msgspec.structs import replace
-
 from nacre.records import MemoryView, Record, View
 from nacre.storage import blobs
-from nacre.storage.format import fields, seal, sealed_fields
-from nacre.storage.view import LogView
-
-
-def lines(view: View) -> Iterator[tuple[Record, bytes]]:
-    """Every record by number, moved-out ones too, with its line as it was written."""
-    if isinstance(view, LogView):
-        return ((piece.record, piece.raw + b"\n") for piece in view.pieces() if piece.record is not None)
-    return ((record, seal(replace(record, br=None, fence=None))) for record in view.all())
+from nacre.storage.format import fields, sealed_fields
 
 
 def whole_line(view: View, record: Record, line: bytes) -> bytes:
     """The line of a record with the large payloads in it that the log only names; one that is lost is still named."""
-    if record.blobs is None or not isinstance(view, LogView):
+    if record.blobs is None:
         return line
     whole = blobs.whole(record, view.payload, lost=None)
     part = "m" if record.m is not None else "data"

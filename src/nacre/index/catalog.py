@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nacre.codec import parse_time
+from nacre.codec import parse_time, sortable
 from nacre.errors import LogDamaged, StoreError, describe_error
 from nacre.history import session_state
-from nacre.history.list_page import LARGEST, Wanted, cut, page_of, sortable
+from nacre.history.list_page import LARGEST, Wanted, cut, page_of
 from nacre.history.overview import labels, overview, when_updated
 from nacre.keys import is_internal
 from nacre.messages import Page, SessionInfo

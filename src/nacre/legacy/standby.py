@@ -26,7 +26,7 @@ from nacre.records import Operation, Rules, Transaction, View
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
 from nacre.storage.paths import SessionPaths, uids_in
-from nacre.storage.protocol import Generation, Listed, Status
+from nacre.storage.protocol import Generation, Journal, Listed, Status
 from nacre.storage.system import System
 from nacre.storage.view import reading
 from nacre.user_files import standby_folder, standby_places
@@ -107,8 +107,10 @@ def _read_log(system: System, root: str, earlier: dict[str, Session], key: str) 
 class StandIn(MemoryStore):
     """Sessions in RAM that are read from documents and saved to them: messages, summary and meta; no other records.
 
-    What needs a store (archive, delete, fork) is refused. `reason` says why the store cannot be used.
+    What needs a store (archive, delete, fork, trash) is refused. `reason` says why the store cannot be used.
     """
+
+    is_durable = True
 
     def __init__(self, root: str, error: StoreError, *, rules: Rules) -> None:
         super().__init__(rules=rules)
@@ -175,6 +177,12 @@ class StandIn(MemoryStore):
 
     def delete(self, key: str, *, expect: int | Version | None = None) -> None:  # noqa: ARG002 - the same
         self._refuse(f"session {key!r} cannot be deleted")
+
+    def move_to_trash(self, key: str, uid: str | None) -> None:  # noqa: ARG002 - the same
+        self._refuse(f"session {key!r} cannot be moved to the trash")
+
+    def journal(self, name: str) -> Journal:
+        self._refuse(f"journal {name!r} cannot be opened")
 
     def close(self) -> None:
         if not self._closed:

@@ -31,7 +31,6 @@ from nacre.codec import encode_message
 from nacre.config import Settings
 from nacre.errors import InvalidMessage, NacreError, SessionBusy, Stopped, describe_error
 from nacre.messages import Load, Message, Snapshot
-from nacre.opening import holder_of
 from nacre.runtime.app import App, Options
 from nacre.runtime.counters import Work, WorkCounts
 from nacre.runtime.worker_frames import (
@@ -351,9 +350,8 @@ class WorkerKernel:
             logger.warning("the turn of a stuck worker was not taken over", extra=about)
 
     def _take_over_session(self, key: str, pid: int) -> None:
-        sessions = self._app.sessions
-        lease = sessions.hold(key)
-        if holder_of(sessions.location, lease.key) == pid:
+        lease = self._app.sessions.hold(key)
+        if lease.holder() == pid:
             with suppress(SessionBusy):
                 lease.take_over()
             lease.close()

@@ -30,13 +30,17 @@ from nacre.errors import (
     describe_error,
 )
 from nacre.messages import (
+    DiskUsage,
     Finding,
+    GenerationInfo,
+    Leftover,
     Load,
     QuarantineEntry,
     Receipt,
     Redaction,
     Report,
     Settlement,
+    TrashedSession,
     Version,
     describe_quarantine,
 )
@@ -59,8 +63,19 @@ from nacre.storage.paths import (
     unlink_if_there,
 )
 from nacre.storage.plain_names import has_plain_name, path_now
-from nacre.storage.protocol import MAX_LATER_BYTES, FindCopies, Generation, Later, Lease, Listed, Status
+from nacre.storage.protocol import (
+    MAX_LATER_BYTES,
+    BegunRedaction,
+    FindCopies,
+    Generation,
+    Journal,
+    Later,
+    Lease,
+    Listed,
+    Status,
+)
 from nacre.storage.quarantine import IN_PLACE, Quarantine, entries, set_aside, settle
+from nacre.storage.recovery import Survey
 from nacre.storage.session_files import unshare
 from nacre.storage.system import System, is_from_system, opened, wrap_error
 from nacre.storage.verify import findings
@@ -69,7 +84,8 @@ from nacre.storage.writer_pool import SessionQueue, Writers
 from nacre.user_files import standby_documents
 
 if TYPE_CHECKING:
-    from nacre.storage.redaction import Intent, Redactor
+    from nacre.storage.redaction import Redactor
+    from nacre.storage.trash_folder import Trash
     from nacre.storage.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -89,6 +105,8 @@ class FileStore:
     where it may have few.
     Writers leave `marks` for the index unless that is False: then the index finds their changes when it compares logs.
     """
+
+    is_durable = True
 
     def __init__(  # noqa: PLR0913 - what a test or an operator may set
         self,
@@ -450,21 +468,94 @@ class FileStore:
         found = redaction
         self._redactor().end(found.key, found.generation, found.n, are_copies_left=are_copies_left)
 
-    def begun_redactions(self) -> list[Intent]:
+    def begun_redactions(self) -> list[BegunRedaction]:
         """Redactions that were cut short; notes that are damaged are only reported."""
         redactor = self._redactor()
         for file in redactor.damaged():
             logger.warning("a note of what is to be erased is damaged; erase it again", extra={"file": file})
-        return redactor.pending()
+        return [
+            BegunRedaction(
+                Redaction(key=intent.key, generation=intent.uid, n=intent.n), intent.has_copies, intent.is_stored
+            )
+            for intent in redactor.pending()
+        ]
 
-    def resume_redaction(self, intent: Intent) -> None:
-        """Erase what a redaction that was cut short has left in the store."""
-        self._redactor().resume(intent)
+    def resume_redaction(self, redaction: Redaction) -> None:
+        self._redactor().resume(redaction.key, redaction.generation, redaction.n)
 
     def _redactor(self) -> Redactor:
         from nacre.storage.redaction import Redactor  # noqa: PLC0415 - few ever need it
 
         return Redactor(self._system, self._root, self._writers, self._briefly)
+
+    # ---- housekeeping, of which most processes need nothing
+
+    def generation(self, key: str, uid: str, *, is_pinned: Callable[[View], bool]) -> GenerationInfo | None:
+        from nacre.storage.maintenance import generation  # noqa: PLC0415 - for people who tidy up
+
+        with wrap_error(StoreError, f"session {key!r} cannot be read"):
+            return generation(self._system, SessionPaths.of(self._root, key, uid), is_pinned=is_pinned)
+
+    def disk_usage(self, keys: Sequence[str]) -> DiskUsage:
+        from nacre.storage.maintenance import measure  # noqa: PLC0415 - the same
+
+        with wrap_error(StoreError, f"{self._root} cannot be read"):
+            return measure(self._system, self._root, keys)
+
+    def log_size(self, key: str) -> int:
+        from nacre.storage.maintenance import log_size  # noqa: PLC0415 - the same
+
+        with wrap_error(StoreError, f"session {key!r} cannot be read"):
+            return log_size(self._system, self._root, key)
+
+    def kept_size(self, key: str, keep: Callable[[View], set[int]]) -> int:
+        def get(view: LogView) -> int:
+            return Survey(view.lines).size_of(keep(view))
+
+        return self._read(SessionPaths.of(self._root, key), get)[1] or 0
+
+    def key_of_file(self, path: str) -> str | None:
+        from nacre.storage.maintenance import key_of_file  # noqa: PLC0415 - the same
+
+        return key_of_file(self._system, path)
+
+    def has_other_logs(self, keys: Sequence[str]) -> bool:
+        from nacre.storage.maintenance import has_other_logs  # noqa: PLC0415 - the same
+
+        with wrap_error(StoreError, f"{self._root} cannot be read"):
+            return has_other_logs(self._system, self._root, keys)
+
+    def remove_leftovers(self, *, dry_run: bool) -> list[Leftover]:
+        from nacre.storage.maintenance import leftovers, remove  # noqa: PLC0415 - the same
+
+        with wrap_error(StoreError, f"what is left over in {self._root} cannot be removed"):
+            found = leftovers(self._system, self._root)
+            return [one for one in found if dry_run or remove(self._system, one.path)]
+
+    def journal(self, name: str) -> Journal:
+        from nacre.storage.maintenance import JournalFile  # noqa: PLC0415 - the same
+
+        return JournalFile(self._system, self._root, name)
+
+    def move_to_trash(self, key: str, uid: str | None) -> None:
+        self._trash().put(key, uid)
+
+    def list_trash(self, title_of: Callable[[View], str]) -> list[TrashedSession]:
+        return self._trash().sessions(title_of)
+
+    def key_in_trash(self, id: str) -> str:
+        return self._trash().key_of(id)
+
+    def restore_from_trash(self, id: str) -> None:
+        self._trash().restore(id)
+
+    def erase_from_trash(self, id: str) -> bool:
+        return self._trash().erase(id)
+
+    def _trash(self) -> Trash:
+        from nacre.storage.trash_folder import Trash  # noqa: PLC0415 - the same
+
+        return Trash(self)
 
     # ---- quarantine
 

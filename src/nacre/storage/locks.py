@@ -223,14 +223,17 @@ class TurnLease:
             raise self._busy(-1 if fence is None else holder)
 
     def holder(self) -> int:
-        """The process that has it: 0 if there is none, -1 if it is unknown which. Nothing is taken and nothing made."""
+        """The process that has it: 0 if there is none, or it cannot be known; -1 if it is unknown which.
+
+        Nothing is taken and nothing made.
+        """
         at = self._byte(self._fence())
         with _turns_guard:
             if (self._path, at) in _held_turns:
                 return os.getpid()
             try:
                 return self._system.claimant(self._descriptor(create=False), at)
-            except FileNotFoundError:
+            except OSError:
                 return 0
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ import stat as modes
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -29,12 +29,8 @@ from nacre.storage.paths import (
     write_all,
 )
 from nacre.storage.plain_names import path_now
-from nacre.storage.recovery import Survey
 from nacre.storage.system import System
-from nacre.storage.view import LogView, reading
-
-if TYPE_CHECKING:
-    from nacre.storage.file_store import FileStore
+from nacre.storage.view import reading
 
 FOLDERS = ("sessions", "archive", "cold", "quarantine", "base", "blobs", "ids", "trash")
 _OF_SESSIONS = ("sessions", "archive", "cold", "quarantine", "ids")
@@ -77,16 +73,15 @@ def has_other_logs(system: System, root: str, keys: Iterable[str]) -> bool:
 # ---- how large it is
 
 
-def generation(files: FileStore, key: str, uid: str, *, is_pinned: Callable[[View], bool]) -> GenerationInfo | None:
-    """The active generation of a session, or an archived one; None if it is not there."""
-    system, place = files.system, SessionPaths.of(files.location, key, uid)
+def generation(system: System, place: SessionPaths, *, is_pinned: Callable[[View], bool]) -> GenerationInfo | None:
+    """One generation of a session; None if it is not there."""
     path = path_now(system, place)
     changed = system.stat(path).st_ctime if path else 0.0
     with reading(system, place) as found:
         if found.view is None:
             return None
         return GenerationInfo(
-            key=key,
+            key=place.key,
             generation=found.view.uid,
             pinned=is_pinned(found.view),
             updated=parse_time(found.updated),
@@ -140,11 +135,6 @@ def log_size(system: System, root: str, key: str) -> int:
     return size_of_file(system, SessionPaths.of(root, key).log)
 
 
-def size_of(view: View, numbers: set[int]) -> int:
-    """Bytes of the lines of some records in a log."""
-    return Survey(view.lines).size_of(numbers) if isinstance(view, LogView) else 0
-
-
 # ---- what is left over
 
 
@@ -180,15 +170,8 @@ def remove(system: System, path: str) -> bool:
 _MAX_LINE = 1 << 16
 
 
-class Journal:
-    """Lines in `receipts/<name>.jsonl`; each is durable when it was added.
-
-    >>> with sessions.journal("backfill") as journal:
-    ...     journal.add(b"cli:1 is done")
-    >>> with sessions.journal("backfill") as journal:
-    ...     journal.last()
-    b'cli:1 is done'
-    """
+class JournalFile:
+    """Lines in `receipts/<name>.jsonl`; each is durable when it was added."""
 
     def __init__(self, system: System, root: str, name: str) -> None:
         self._system = system

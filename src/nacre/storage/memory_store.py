@@ -5,23 +5,46 @@ from __future__ import annotations
 import hashlib  # noqa: F401 - for names and payloads; loaded here for the reason given in nacre.storage.file_store
 import os
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from datetime import UTC, datetime
+from itertools import chain, islice
 from threading import RLock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 from weakref import WeakSet
 
 from msgspec.structs import replace
 
-from nacre.codec import timestamp
+from nacre.codec import parse_time, timestamp
 from nacre.errors import Conflict, SessionBusy, SessionNotFound, StoreError
-from nacre.messages import Load, QuarantineEntry, Receipt, Redaction, Report, Settlement, Version
+from nacre.messages import (
+    DiskUsage,
+    GenerationInfo,
+    Leftover,
+    Load,
+    QuarantineEntry,
+    Receipt,
+    Redaction,
+    Report,
+    Settlement,
+    TrashedSession,
+    Version,
+)
 from nacre.records import FORMAT, Losses, Record, Rules, State, TakeOver, Transaction, View
 from nacre.storage import blobs
 from nacre.storage.format import seal, unseal
 from nacre.storage.group_commit import Nested, Pending, resolve
 from nacre.storage.holes import has_content, hole, plan
 from nacre.storage.paths import new_uid, stem
-from nacre.storage.protocol import MAX_LATER_BYTES, FindCopies, Generation, Later, Lease, Listed, Status
+from nacre.storage.protocol import (
+    MAX_LATER_BYTES,
+    BegunRedaction,
+    FindCopies,
+    Generation,
+    Journal,
+    Later,
+    Lease,
+    Listed,
+    Status,
+)
 from nacre.storage.recovery import Header
 from nacre.storage.session_files import Root, start_fork
 from nacre.storage.system import System
@@ -54,6 +77,8 @@ class _Life:
         self.n = 0
         self.state = State()
         self.updated = ""
+        self.moved_at = 0.0
+        """When it was last archived, or brought back."""
         self.size = 0
         self._ids = Ids()
         # Every id, for those who keep them, up to a record.
@@ -90,8 +115,23 @@ class _Life:
     def after(self, n: int, limit: int) -> list[Record]:
         return [_record(line) for line in self._lines[n : min(n + limit, self.n)]]
 
+    def all_lines(self) -> Iterator[tuple[Record, bytes]]:
+        return ((_record(line), line + b"\n") for line in self._lines[: self.n])
+
     def whole(self, record: Record) -> Record:
-        return blobs.whole(record, lambda name: self._payloads[name].decode())
+        return blobs.whole(record, self.payload)
+
+    def payload(self, name: str) -> str | None:
+        return self._payloads[name].decode() if name in self._payloads else None
+
+    @property
+    def payload_size(self) -> int:
+        return sum(map(len, self._payloads.values()))
+
+    def follow(self, earlier: _Life | None) -> None:
+        """Come after another generation than before, which may be none."""
+        self._earlier = earlier
+        self.forget_ids()
 
     def fork(self, key: str, at: int, earlier: _Life | None) -> _Life:
         """A copy up to a record, with a header after that, as a log has it."""
@@ -195,24 +235,66 @@ class _Lease:
         self.close()
         self._store.lend(self, by_force=True)
 
+    def holder(self) -> int:
+        return os.getpid() if self._store.is_lent(self.key) else 0
+
     def close(self) -> None:
         self._store.take_back(self)
+
+
+class _Trashed(NamedTuple):
+    """A session in the trash: the generation that was active, if one was, and archived ones."""
+
+    key: str
+    removed: float
+    active: _Life | None
+    archived: Sequence[_Life]
+
+    @property
+    def lives(self) -> list[_Life]:
+        return [*self.archived, *((self.active,) if self.active is not None else ())]
+
+
+class _Journal:
+    """The last line of a task, and who has it open."""
+
+    def __init__(self) -> None:
+        self._last = b""
+        self._is_open = False
+
+    def __enter__(self) -> Self:
+        if self._is_open:
+            raise SessionBusy("this process is writing that journal already")
+        self._is_open = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_open = False
+
+    def last(self) -> bytes:
+        return self._last
+
+    def add(self, line: bytes) -> None:
+        self._last = line
 
 
 class MemoryStore:
     """Every session of one process, in RAM."""
 
     location = ":memory:"
+    is_durable = False
     load: Load | None = None
 
-    def __init__(self, *, rules: Rules) -> None:
+    def __init__(self, *, rules: Rules, system: System | None = None) -> None:
         self._rules = rules
-        self._system = System()
+        self._system = system or System()
         self._lock = RLock()
         self._watches: WeakSet[MemoryWatch] = WeakSet()
         self._was_watched = False
         self._active: dict[str, _Life] = {}
         self._archived: dict[str, list[_Life]] = {}
+        self._trash: dict[str, _Trashed] = {}
+        self._journals: dict[str, _Journal] = {}
         # Of a lease that was taken over, too: by key and fence.
         self._turns: set[tuple[str, int]] = set()
         self._closed = False
@@ -307,12 +389,19 @@ class MemoryStore:
         with self._lock:
             if by_force:
                 self.run(lease.key, Transaction((TakeOver(f"process {os.getpid()}"),)))
-            lives = self._lives(lease.key)
-            fence = lives[-1].state.fence if lives else 0
-            if (lease.key, fence) in self._turns:
+            if self.is_lent(lease.key):
                 raise SessionBusy(f"session {lease.key!r} is in use by this process ({os.getpid()})")
-            self._turns.add((lease.key, fence))
-            lease.number = fence
+            lease.number = self._fence(lease.key)
+            self._turns.add((lease.key, lease.number))
+
+    def is_lent(self, key: str) -> bool:
+        """Tell whether somebody has the turn of a session."""
+        with self._lock:
+            return (key, self._fence(key)) in self._turns
+
+    def _fence(self, key: str) -> int:
+        lives = self._lives(key)
+        return lives[-1].state.fence if lives else 0
 
     def take_back(self, lease: _Lease) -> None:
         with self._lock:
@@ -355,10 +444,9 @@ class MemoryStore:
             check_expect(expect, active or archived[-1])
             if active is not None:
                 archived.append(self._active.pop(key))
-                active.is_archived = True
             else:
-                life = self._active[key] = archived.pop()
-                life.is_archived = False
+                active = self._active[key] = archived.pop()
+            active.is_archived, active.moved_at = archive, self._system.now()
             self._tell(key)
 
     def fork(self, key: str, new_key: str, transaction: Transaction) -> None:
@@ -390,14 +478,19 @@ class MemoryStore:
     def redact(self, key: str, n: int, *, uid: str, find_copies: FindCopies, has_copies: bool) -> Redaction:  # noqa: ARG002 - nothing outlives the process
         stem(key)
         with self._lock:
+            trashed = [life for one in self._trash.values() if one.key == key for life in one.lives]
             lives = [life for life in self._lives(key) if uid in ("", life.uid)]
+            # One in the trash only if it is nowhere else.
+            lives = lives or [life for life in trashed if uid in ("", life.uid)]
             if not lives:
                 raise SessionNotFound(f"there is no session {key!r}" + f" with the generation {uid}" * bool(uid))
             life, record = lives[-1], lives[-1].find(n)
-            for one in self._lives(key):
+            for one in (*self._lives(key), *trashed):
                 # A generation knows the ids of the one before it, with fingerprints.
                 one.forget_ids()
-            everybody = [*self._active.values(), *(one for archived in self._archived.values() for one in archived)]
+            everybody = chain(
+                self._active.values(), *self._archived.values(), *(one.lives for one in self._trash.values())
+            )
             forks = {one.key for one in everybody if one is not life and record is not None and one.find(n) == record}
             redaction = life.redact(n, find_copies)
             self._tell(key)
@@ -405,6 +498,12 @@ class MemoryStore:
 
     def end_redaction(self, redaction: Redaction, *, are_copies_left: bool = False) -> None:
         """Do nothing: what was begun came to its end."""
+
+    def begun_redactions(self) -> list[BegunRedaction]:
+        return []
+
+    def resume_redaction(self, redaction: Redaction) -> None:
+        """Do nothing, for the same reason."""
 
     def verify(self, key: str | None) -> Report:
         if key is not None:
@@ -427,6 +526,143 @@ class MemoryStore:
         return Settlement(key=key)
 
     discard = restore
+
+    # ---- housekeeping
+
+    def generation(self, key: str, uid: str, *, is_pinned: Callable[[View], bool]) -> GenerationInfo | None:
+        with self._lock:
+            is_active = self.status(key) == "active"
+            lives = self._archived.get(key, []) if uid else [self._active[key]] if is_active else []
+            life = next((life for life in lives if uid in ("", life.uid)), None)
+            if life is None:
+                return None
+            updated = parse_time(life.updated)
+            return GenerationInfo(
+                key=key,
+                generation=life.uid,
+                pinned=is_pinned(life),
+                updated=updated,
+                changed=max(updated, datetime.fromtimestamp(life.moved_at, UTC)),
+                bytes=life.size,
+            )
+
+    def disk_usage(self, keys: Sequence[str]) -> DiskUsage:
+        """The same for RAM: bytes of records, and of the payloads that they name."""
+        sizes = {key: 0 for key in keys if stem(key)}
+        with self._lock:
+            active, archived = ([*self.each(archived=which)] for which in (False, True))
+            for found in (*active, *archived):
+                if found.key in sizes:
+                    sizes[found.key] += found.size
+            trashed = [life for one in self._trash.values() for life in one.lives]
+            lives = chain(self._active.values(), *self._archived.values(), trashed)
+            folders = {
+                "sessions": sum(found.size for found in active),
+                "archive": sum(found.size for found in archived),
+                "blobs": sum(life.payload_size for life in lives),
+                "trash": sum(life.size for life in trashed),
+            }
+        return DiskUsage(folders=folders, sessions=sizes)
+
+    def log_size(self, key: str) -> int:
+        with self._lock:
+            return self._active[key].size if self.status(key) == "active" else 0
+
+    def kept_size(self, key: str, keep: Callable[[View], set[int]]) -> int:
+        with self._lock:
+            if self.status(key) != "active":
+                return 0
+            view = self._active[key]
+            kept = keep(view)
+            return sum(len(line) for record, line in view.all_lines() if record.n in kept)
+
+    def key_of_file(self, path: str) -> str | None:  # noqa: ARG002 - RAM has no files
+        return None
+
+    def has_other_logs(self, keys: Sequence[str]) -> bool:
+        with self._lock:
+            found = chain(self.each(archived=False), self.each(archived=True))
+            return any(one.key not in keys for one in found)
+
+    def remove_leftovers(self, *, dry_run: bool) -> list[Leftover]:  # noqa: ARG002 - the same
+        return []
+
+    def journal(self, name: str) -> Journal:
+        with self._lock:
+            return self._journals.setdefault(name, _Journal())
+
+    def move_to_trash(self, key: str, uid: str | None) -> None:
+        stem(key)
+        with self._lock:
+            there = self._archived.get(key, [])
+            active = self._active.get(key) if uid is None else None
+            archived = [life for life in there if uid in (None, life.uid)]
+            if active is None and not archived:
+                raise SessionNotFound(f"there is no session {key!r} to move to the trash")
+            removed = self._system.now()
+            stamp = int(removed * 1_000_000)
+            while (id := f"{stem(key)}.{stamp}") in self._trash:
+                stamp += 1
+            self._trash[id] = _Trashed(key, removed, active, archived)
+            if active is not None:
+                del self._active[key]
+            self._archived[key] = [life for life in there if life not in archived]
+            self._relink(key)
+
+    def list_trash(self, title_of: Callable[[View], str]) -> list[TrashedSession]:
+        with self._lock:
+            found = [
+                TrashedSession(
+                    id=id,
+                    key=one.key,
+                    title=title_of(one.lives[-1]),
+                    removed=datetime.fromtimestamp(one.removed, UTC),
+                    generations=tuple(life.uid for life in one.lives),
+                    bytes=sum(life.size for life in one.lives),
+                )
+                for id, one in self._trash.items()
+            ]
+        return sorted(found, key=lambda one: one.removed, reverse=True)
+
+    def key_in_trash(self, id: str) -> str:
+        return self._trashed(id).key
+
+    def restore_from_trash(self, id: str) -> None:
+        with self._lock:
+            found = self._trashed(id)
+            key = found.key
+            if found.active is not None and key in self._active:
+                raise Conflict(f"there is now an active session {key!r}\narchive or remove that one first")
+            del self._trash[id]
+            if found.active is not None:
+                self._active[key] = found.active
+            archived = [*self._archived.get(key, []), *found.archived]
+            self._archived[key] = sorted(archived, key=lambda life: life.uid)
+            for life in found.lives:
+                life.moved_at = self._system.now()
+            self._relink(key)
+
+    def erase_from_trash(self, id: str) -> bool:
+        with self._lock:
+            key = self._trashed(id).key
+            del self._trash[id]
+            return all(one.key != key for one in self._trash.values())
+
+    def _trashed(self, id: str) -> _Trashed:
+        found = self._trash.get(id)
+        if found is None:
+            raise SessionNotFound(f"there is no session {id!r} in the trash")
+        return found
+
+    def _relink(self, key: str) -> None:
+        """Let each generation of a session follow the one that is before it now, and tell those who watch."""
+        earlier = None
+        lives = self._lives(key)
+        for life in lives:
+            life.follow(earlier)
+            life.is_newest = life is lives[-1]
+            earlier = life
+        self._tell(key)
 
     def _newest_archived(self, key: str) -> _Life | None:
         return next(reversed(self._archived.get(key, [])), None)

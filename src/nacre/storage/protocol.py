@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from msgspec.structs import replace
 
-from nacre.errors import InvalidArgument, InvalidKey
-from nacre.messages import Load, QuarantineEntry, Receipt, Redaction, Report, Settlement, Version
+from nacre.errors import InvalidArgument, InvalidKey, SessionNotFound, StoreError
+from nacre.messages import (
+    DiskUsage,
+    GenerationInfo,
+    Leftover,
+    Load,
+    QuarantineEntry,
+    Receipt,
+    Redaction,
+    Report,
+    Settlement,
+    TrashedSession,
+    Version,
+)
 from nacre.records import Record, Transaction, View
 
 if TYPE_CHECKING:
@@ -58,6 +70,18 @@ class Later(NamedTuple):
     is_last: bool = True
 
 
+class BegunRedaction(NamedTuple):
+    """A redaction that was cut short: `redaction` names the record.
+
+    `has_copies` says that somebody besides the store has copies, which must be erased too; `is_stored` that they are
+    all that is left.
+    """
+
+    redaction: Redaction
+    has_copies: bool = False
+    is_stored: bool = False
+
+
 class AnyLease(Protocol):
     """What a write with a lease needs of it: a `Lease` has that, and an `AsyncLease`.
 
@@ -103,8 +127,36 @@ class Lease(AnyLease, Protocol):
         was faster.
         """
 
+    def holder(self) -> int:
+        """The process that has it: 0 if there is none, or it cannot be known; -1 if it is unknown which.
+
+        Nothing is taken, and nothing is made.
+        """
+
     def close(self) -> None:
         """Let others take it."""
+
+
+class Journal(Protocol):
+    """Lines that say what a long task has done; each is durable when it was added.
+
+    >>> with sessions.journal("backfill") as journal:
+    ...     journal.add(b"cli:1 is done")
+    >>> with sessions.journal("backfill") as journal:
+    ...     journal.last()
+    b'cli:1 is done'
+    """
+
+    def __enter__(self) -> Self:
+        """Open it; raises SessionBusy if another holder has it, StoreError if it cannot be written."""
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def last(self) -> bytes:
+        """The last line, whole or torn; nothing if there is none."""
+
+    def add(self, line: bytes) -> None:
+        """Append a line, durably."""
 
 
 class Store(Protocol):
@@ -113,6 +165,10 @@ class Store(Protocol):
     @property
     def location(self) -> str:
         """Where the store is, for people."""
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether sessions outlive the process."""
 
     @property
     def load(self) -> Load | None:
@@ -189,6 +245,12 @@ class Upkeep(Protocol):
     def end_redaction(self, redaction: Redaction, *, are_copies_left: bool = False) -> None:
         """Say that nothing of an erased content is left anywhere, or only copies that others than the store have."""
 
+    def begun_redactions(self) -> list[BegunRedaction]:
+        """Redactions that were cut short, by a process that was killed or by an error."""
+
+    def resume_redaction(self, redaction: Redaction) -> None:
+        """Erase what a redaction that was cut short has left in the store; it is not over before `end_redaction`."""
+
     def verify(self, key: str | None) -> Report:
         """Read everything, of one session or of all, and report what is wrong."""
 
@@ -205,7 +267,54 @@ class Upkeep(Protocol):
         """Settle a session's entries, or one of them, without their records."""
 
 
-class Backend(Store, Upkeep, Protocol):
+class Housekeeping(Protocol):
+    """What people need who tidy up: how much room there is taken, what is not needed, and the trash.
+
+    A session in the trash is named by an id, which `list_trash` gives. What is there is found by nothing else here,
+    but its records can be erased by `redact`.
+    """
+
+    def generation(self, key: str, uid: str, *, is_pinned: Callable[[View], bool]) -> GenerationInfo | None:
+        """The active generation of a session, or an archived one by its uid, as it is now; None if it is not there."""
+
+    def disk_usage(self, keys: Sequence[str]) -> DiskUsage:
+        """How much room each part of the store takes, and each of some sessions."""
+
+    def log_size(self, key: str) -> int:
+        """Bytes of the log of an active session; 0 if there is none."""
+
+    def kept_size(self, key: str, keep: Callable[[View], set[int]]) -> int:
+        """Bytes of the records that `compact` would keep in the log of an active session; 0 if there is none."""
+
+    def key_of_file(self, path: str) -> str | None:
+        """The key of the session that a file of the store is of; None if it does not tell, or there are no files."""
+
+    def has_other_logs(self, keys: Sequence[str]) -> bool:
+        """Tell whether there are logs of other sessions than these, also if they cannot be listed."""
+
+    def remove_leftovers(self, *, dry_run: bool) -> list[Leftover]:
+        """Remove what killed writers left and no session needs; with `dry_run` it stays. Returns it."""
+
+    def journal(self, name: str) -> Journal:
+        """The journal of a name, not opened yet."""
+
+    def move_to_trash(self, key: str, uid: str | None) -> None:
+        """Move every generation of a session to the trash, or one archived generation, durably."""
+
+    def list_trash(self, title_of: Callable[[View], str]) -> list[TrashedSession]:
+        """The sessions in the trash, the last removed first."""
+
+    def key_in_trash(self, id: str) -> str:
+        """The key of a session in the trash; raises SessionNotFound if it is not there."""
+
+    def restore_from_trash(self, id: str) -> None:
+        """Bring a session back to where it was; raises Conflict if its key has an active session by now."""
+
+    def erase_from_trash(self, id: str) -> bool:
+        """Erase a session in the trash for good; False if the trash has another one of the same key, which stays."""
+
+
+class Backend(Store, Upkeep, Housekeeping, Protocol):
     """A whole store."""
 
 
@@ -219,6 +328,10 @@ class Prefixed:
     @property
     def location(self) -> str:
         return self._whole.location
+
+    @property
+    def is_durable(self) -> bool:
+        return self._whole.is_durable
 
     @property
     def load(self) -> Load | None:
@@ -280,6 +393,13 @@ class Prefixed:
     def end_redaction(self, redaction: Redaction, *, are_copies_left: bool = False) -> None:
         self._whole.end_redaction(redaction, are_copies_left=are_copies_left)
 
+    def begun_redactions(self) -> list[BegunRedaction]:
+        return [begun for begun in self._whole.begun_redactions() if self._is_own(begun.redaction.key)]
+
+    def resume_redaction(self, redaction: Redaction) -> None:
+        self._own(redaction.key)
+        self._whole.resume_redaction(redaction)
+
     def verify(self, key: str | None) -> Report:
         if key is None:
             raise InvalidArgument("name one of your sessions; only the owner can check all of them")
@@ -296,6 +416,57 @@ class Prefixed:
 
     def discard(self, key: str, n: int | None) -> Settlement:
         return self._whole.discard(self._own(key), n)
+
+    def generation(self, key: str, uid: str, *, is_pinned: Callable[[View], bool]) -> GenerationInfo | None:
+        return self._whole.generation(key, uid, is_pinned=is_pinned) if self._is_own(key) else None
+
+    def disk_usage(self, keys: Sequence[str]) -> DiskUsage:
+        found = self._whole.disk_usage(list(filter(self._is_own, keys)))
+        # How much room the sessions of others take is not to be known.
+        return DiskUsage(
+            folders=dict.fromkeys(found.folders, 0), sessions=dict.fromkeys(keys, 0) | dict(found.sessions)
+        )
+
+    def log_size(self, key: str) -> int:
+        return self._whole.log_size(key) if self._is_own(key) else 0
+
+    def kept_size(self, key: str, keep: Callable[[View], set[int]]) -> int:
+        return self._whole.kept_size(key, keep) if self._is_own(key) else 0
+
+    def key_of_file(self, path: str) -> str | None:
+        key = self._whole.key_of_file(path)
+        return key if key is not None and self._is_own(key) else None
+
+    def has_other_logs(self, keys: Sequence[str]) -> bool:  # noqa: ARG002 - it has the store's shape
+        """Say no: whose they are cannot be known of all of them."""
+        return False
+
+    def remove_leftovers(self, *, dry_run: bool) -> list[Leftover]:  # noqa: ARG002 - the same
+        """Do nothing: the owner of the store tidies up."""
+        return []
+
+    def journal(self, name: str) -> Journal:
+        raise StoreError(f"journal {name!r} cannot be opened; only the owner of the store has journals")
+
+    def move_to_trash(self, key: str, uid: str | None) -> None:
+        self._whole.move_to_trash(self._own(key), uid)
+
+    def list_trash(self, title_of: Callable[[View], str]) -> list[TrashedSession]:
+        return [found for found in self._whole.list_trash(title_of) if self._is_own(found.key)]
+
+    def key_in_trash(self, id: str) -> str:
+        key = self._whole.key_in_trash(id)
+        if not self._is_own(key):
+            raise SessionNotFound(f"there is no session {id!r} in the trash")
+        return key
+
+    def restore_from_trash(self, id: str) -> None:
+        self.key_in_trash(id)
+        self._whole.restore_from_trash(id)
+
+    def erase_from_trash(self, id: str) -> bool:
+        self.key_in_trash(id)
+        return self._whole.erase_from_trash(id)
 
     def _is_own(self, key: str) -> bool:
         return key.startswith(self._prefix)

@@ -168,7 +168,13 @@ class Redactor:
             self._clean_forks(intent)
         return redaction
 
-    def resume(self, intent: Intent) -> None:
+    def resume(self, key: str, uid: str, n: int) -> None:
+        """Erase what is left; nothing if another process has finished it."""
+        for intent in self.pending():
+            if (intent.key, intent.uid, intent.n) == (key, uid, n):
+                self._resume(intent)
+
+    def _resume(self, intent: Intent) -> None:
         """Erase what is left; of a generation that was deleted meanwhile that is nothing."""
         empty = Redaction(key=intent.key, generation=intent.uid, n=intent.n)
 

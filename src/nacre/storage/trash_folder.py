@@ -12,12 +12,13 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from nacre.errors import Conflict, SessionBusy, SessionNotFound, StoreError
 from nacre.messages import TrashedSession
 from nacre.records import View
 from nacre.storage import blobs
+from nacre.storage.change_marks import Marks
 from nacre.storage.locks import KeyLock
 from nacre.storage.maintenance import key_of_log, size_of_file
 from nacre.storage.paths import (
@@ -31,13 +32,28 @@ from nacre.storage.paths import (
     unlink_if_there,
 )
 from nacre.storage.plain_names import path_now
-from nacre.storage.system import opened, wrap_error
+from nacre.storage.protocol import Status
+from nacre.storage.system import System, opened, wrap_error
 from nacre.storage.view import reading
 
-if TYPE_CHECKING:
-    from nacre.storage.file_store import FileStore
-
 _NAME = re.compile(r"([^.]+)\.([0-9a-f]{32})\.(\d{1,18})(\.archived)?\.jsonl\Z")
+
+
+class _Files(Protocol):
+    """What the trash needs of its store."""
+
+    @property
+    def location(self) -> str: ...
+
+    @property
+    def system(self) -> System: ...
+
+    @property
+    def marks(self) -> Marks | None: ...
+
+    def status(self, key: str) -> Status: ...
+
+    def move(self, key: str, *, archive: bool) -> None: ...
 
 
 class _Log(NamedTuple):
@@ -59,7 +75,7 @@ class _Log(NamedTuple):
 class Trash:
     """The trash of one store."""
 
-    def __init__(self, files: FileStore) -> None:
+    def __init__(self, files: _Files) -> None:
         self._files = files
         self._system = files.system
         self._root = files.location

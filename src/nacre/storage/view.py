@@ -162,6 +162,9 @@ class LogView:
     def all(self) -> Iterator[Record]:
         return (piece.record for piece in self.pieces() if piece.record is not None)
 
+    def all_lines(self) -> Iterator[tuple[Record, bytes]]:
+        return ((piece.record, piece.raw + b"\n") for piece in self.pieces() if piece.record is not None)
+
     def after(self, n: int, limit: int) -> list[Record]:
         # 1. What was moved out is in no order, and what a fork shares may be in none: both are read whole, as one part.
         edge = max(self.header.high, self.base.n if self.base is not None else 0)
@@ -189,7 +192,7 @@ class LogView:
         return blobs.whole(record, self.payload)
 
     def payload(self, name: str) -> str | None:
-        """A large payload that a record names; read once, however many records name it."""
+        """A large payload that a record names, None if it is lost; read once, however many records name it."""
         if name not in self._payloads:
             self._payloads[name] = blobs.read(self._system, self._place, self.header.uid, name)
         return self._payloads[name]

@@ -184,8 +184,8 @@ def _raw_lines(sessions: Sessions, key: str, args: Namespace) -> tuple[list[byte
 
     def get(view: View) -> tuple[list[bytes], Losses]:
         if args.entry is None:
-            return [line for _, line in record_lines.lines(view)], view.losses
-        found = next((line for record, line in record_lines.lines(view) if record.n == args.entry), None)
+            return [line for _, line in view.all_lines()], view.losses
+        found = next((line for record, line in view.all_lines() if record.n == args.entry), None)
         if found is None:
             raise Failure("not_found", f"session {key!r} has no record {args.entry}", hint="--raw shows all records")
         return [found], Losses()

@@ -182,7 +182,7 @@ class _Generation(NamedTuple):
 
 
 def _read_lines(view: View) -> _Generation:
-    lines = [record_lines.whole_line(view, record, line) for record, line in record_lines.lines(view)]
+    lines = [record_lines.whole_line(view, record, line) for record, line in view.all_lines()]
     return _Generation(view.uid, lines, view.losses)
 
 
