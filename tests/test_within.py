@@ -200,6 +200,22 @@ def test_what_a_guest_erases_from_the_trash_of_a_store_may_be_the_last_of_its_ke
     assert guests._store.erase_from_trash(own.id)
 
 
+def test_a_redaction_of_a_guest_that_was_cut_short_is_theirs_to_finish(
+    whole: nacre.Sessions, guests: nacre.Sessions
+) -> None:
+    def fail(redaction: Redaction) -> None:
+        raise StoreError("not now")
+
+    for key in (OWN, OTHER):
+        with pytest.raises(StoreError, match="not now"):
+            whole.redact(key, 2, erase_copies=fail)
+    erased: list[str] = []
+    guests.finish_redactions(lambda redaction: erased.append(redaction.key))
+    assert erased == [OWN]
+    whole.finish_redactions(lambda redaction: erased.append(redaction.key))
+    assert erased == [OWN, OTHER]
+
+
 def test_a_guest_knows_how_large_their_own_sessions_are(whole: nacre.Sessions, guests: nacre.Sessions) -> None:
     assert guests.generation(OWN) == whole.generation(OWN)
     assert guests.log_size(OWN) == whole.log_size(OWN)

@@ -367,7 +367,7 @@ class Naps:
             await anyio.sleep_forever()
 
 
-def looked_after(clock: Clock, **rules: str) -> tuple[list[str], list[float]]:
+def looked_after(clock: Clock, *, trouble: str = "", **rules: str) -> tuple[list[str], list[float]]:
     """What is in the archive after the daemon has looked once, and how long it slept."""
 
     async def main() -> tuple[list[str], list[float]]:
@@ -375,6 +375,7 @@ def looked_after(clock: Clock, **rules: str) -> tuple[list[str], list[float]]:
             settings = Settings({"ollama": {"host": server.host}, "retention": rules}, {})
             async with run_agent(settings) as app, anyio.create_task_group() as tasks:
                 fill(app.sessions, "k")
+                app.trouble = trouble
                 naps = Naps()
                 tasks.start_soon(lambda: retention.keep({"main": app}, sleep=naps, clock=clock))
                 with anyio.fail_after(20):
@@ -389,6 +390,11 @@ def looked_after(clock: Clock, **rules: str) -> tuple[list[str], list[float]]:
 def test_the_daemon_does_it_some_minutes_after_its_start_and_every_day(home: Path, calendar: Calendar) -> None:
     calendar.turn(91)
     assert looked_after(calendar, archive_after="90d") == (["k"], [300.0, 86_400.0])
+
+
+def test_the_daemon_does_nothing_while_the_store_cannot_be_used(home: Path, calendar: Calendar) -> None:
+    calendar.turn(91)
+    assert looked_after(calendar, trouble="the store cannot be used", archive_after="90d")[0] == []
 
 
 def test_the_daemon_does_nothing_if_nothing_is_set(home: Path, calendar: Calendar) -> None:

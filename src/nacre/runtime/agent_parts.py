@@ -126,7 +126,7 @@ async def _make_tools(  # noqa: PLR0913 - what was found so far
     """The agent's own tools; what they cannot do here is added to the notes."""
     settings, sessions, sees, place = setup.settings, setup.sessions, setup.is_guest, setup.folder.path
     tools: list[Tool] = [*reading_tools(files, [Workspace(folder, hidden=hidden) for folder in places])]
-    if sessions.location != ":memory:":
+    if sessions.is_durable:
         meaning = partial(searches_by_meaning, settings)
         tools.append(search_tool(sessions, sees=lambda one, other: one == other or not sees(one), meaning=meaning))
     if skills.names:

@@ -96,7 +96,7 @@ class App:
         self._remote_keys: set[str] = set()
         self._chosen: dict[str, ModelChain] = {}
         self._model_notes: list[str] = [self.provider.note] if self.provider.note else []
-        leaves_traces = sessions.location != ":memory:"
+        leaves_traces = sessions.is_durable
         self.budget = Budget(
             settings.number("agent.max_context_tokens"),
             windows=Windows.usual() if leaves_traces else None,

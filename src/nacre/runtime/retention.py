@@ -7,7 +7,6 @@ when it is done, so that whatever is killed in between is found by the next run.
 from __future__ import annotations
 
 import logging
-import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -237,7 +236,8 @@ async def keep(agents: Mapping[str, App], *, sleep: Sleep = anyio.sleep, clock: 
     await sleep(_FIRST)
     while True:
         for name, app in list(agents.items()):
-            if os.path.isabs(app.sessions.location) and not app.is_ending:  # noqa: PTH117 - the same
+            # While the store cannot be used, what stands in for it archives nothing.
+            if app.sessions.is_durable and not app.trouble and not app.is_ending:
                 await to_thread.run_sync(_apply, name, app, clock)
         await sleep(_EVERY)
 

@@ -61,7 +61,7 @@ async def session_key(app: App, args: Namespace, out: Out) -> str:
 
 def open_session(app: App, ref: str, out: Out, *, internal: bool = False) -> str:
     """Find a session by reference and return its key; an archived one is opened again."""
-    if app.sessions.location == ":memory:" or app.trouble:
+    if not app.sessions.is_durable or app.trouble:
         return _find_without_store(app, ref, internal=internal)
     key = find(app.sessions, ref).key
     refuse_internal(key, allowed=internal)
@@ -192,7 +192,7 @@ def require_terminal(args: Namespace, out: Out) -> None:
     if _is_interactive(out):
         return
     with open_store(args) as sessions:
-        found = candidates(sessions, folder=args.folder, limit=_MAX_SHOWN) if sessions.location != ":memory:" else []
+        found = candidates(sessions, folder=args.folder, limit=_MAX_SHOWN) if sessions.is_durable else []
     shown = [(one.key, one.title or one.first_words) for one in found]
     folders = {one.key: one.cwd for one in found if one.cwd}
     hint = "nacre chat -r KEY; `nacre sessions list` shows all sessions"

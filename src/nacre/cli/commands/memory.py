@@ -61,7 +61,7 @@ def run(args: Namespace, out: Out) -> int:
     with open_store(args, create=args.action == "add" and changes) as sessions:
         memory = _open_memory(args, out, sessions, changes=changes)
         try:
-            if changes and os.path.isdir(sessions.location):
+            if changes and sessions.is_durable:
                 memory.settle()
             if args.session and not memory.lines_from(args.session):
                 # One that was deleted is named by its full key.

@@ -76,7 +76,7 @@ def run(args: Namespace, out: Out) -> int:
 
 def _find_hits(args: Namespace, out: Out, sessions: Sessions, key: str) -> list[Hit]:
     """What is found; one more than is shown tells that there is more."""
-    if sessions.location == ":memory:":
+    if not sessions.is_durable:
         return []  # there is no store yet
     if args.meaning:
         _make_vectors(sessions, out)

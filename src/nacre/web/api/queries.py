@@ -104,7 +104,7 @@ def search(
     sessions: Sessions, query: schemas.SearchQuery, *, is_installed: Callable[[], bool] = minilm.is_installed
 ) -> schemas.FoundList:
     """What a search finds."""
-    if sessions.location == ":memory:":
+    if not sessions.is_durable:
         raise Fault("unsupported", "these sessions are in memory and have no search index")
     if query.meaning and not is_installed():
         raise Fault("unsupported", "embeddings are not installed: run `nacre setup embeddings`, or leave out meaning")
