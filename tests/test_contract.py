@@ -16,6 +16,7 @@ from nacre.testing.contract import (
     REOPEN_CONTRACT,
     SEARCH_CONTRACT,
     STORE_CONTRACT,
+    UPKEEP_CONTRACT,
     Check,
     EarlierCheck,
     name,
@@ -36,7 +37,7 @@ EARLIER: dict[str, Callable[[Path], nacre.SessionStore]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("check", STORE_CONTRACT, ids=name)
+@pytest.mark.parametrize("check", [*STORE_CONTRACT, *UPKEEP_CONTRACT], ids=name)
 def test_a_store_keeps_the_contract(check: Check, place: str, root: Path) -> None:
     check(lambda: PLACES[place](root))
 
@@ -59,7 +60,8 @@ def test_every_check_is_in_a_contract() -> None:
         for function_name, function in inspect.getmembers(contract, inspect.isfunction)
         if function.__module__ == contract.__name__ and not function_name.startswith("_") and function is not name
     }
-    assert written == {*STORE_CONTRACT, *REOPEN_CONTRACT, *SEARCH_CONTRACT, *FILES_CONTRACT, *EARLIER_CONTRACT}
+    durable = {*REOPEN_CONTRACT, *SEARCH_CONTRACT, *UPKEEP_CONTRACT, *FILES_CONTRACT}
+    assert written == {*STORE_CONTRACT, *durable, *EARLIER_CONTRACT}
 
 
 def test_a_check_that_fails_says_what_it_saw(root: Path) -> None:

@@ -13,12 +13,13 @@ from nacre.testing.contract import (
     REOPEN_CONTRACT,
     SEARCH_CONTRACT,
     STORE_CONTRACT,
+    UPKEEP_CONTRACT,
     name,
 )
 from tests.testing.planted import BUGS, AnyCheck, Bug
 
 ON_FILES = (*REOPEN_CONTRACT, *SEARCH_CONTRACT, *FILES_CONTRACT)
-CHECKS = (*STORE_CONTRACT, *ON_FILES, *EARLIER_CONTRACT)
+CHECKS = (*STORE_CONTRACT, *UPKEEP_CONTRACT, *ON_FILES, *EARLIER_CONTRACT)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=name)

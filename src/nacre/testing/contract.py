@@ -10,8 +10,9 @@ with what it saw when the store behaves otherwise.
 
 ``STORE_CONTRACT`` needs a fresh store, ``REOPEN_CONTRACT`` a place that keeps its
 sessions and may be open more than once, ``SEARCH_CONTRACT`` a store with an index,
-``FILES_CONTRACT`` one whose sessions are files, ``EARLIER_CONTRACT`` only the nine methods
-of ``SessionStore``. No check opens the store twice unless it is in ``REOPEN_CONTRACT``.
+``UPKEEP_CONTRACT`` one with a trash, journals and sizes, ``FILES_CONTRACT`` one whose sessions
+are files, ``EARLIER_CONTRACT`` only the nine methods of ``SessionStore``. No check opens
+the store twice unless it is in ``REOPEN_CONTRACT``.
 """
 
 from __future__ import annotations
@@ -2565,6 +2566,38 @@ def a_held_turn_blocks_no_write(open_store: Open) -> None:
         _same(_live(sessions), ["a", "a"])
 
 
+def who_has_a_turn_is_known(open_store: Open) -> None:
+    """To everybody, without taking it; nobody has one that was given back."""
+    with open_store() as sessions:
+        turn, other = sessions.hold("k"), sessions.hold("k")
+        _same((turn.holder(), other.holder()), (0, 0))
+        turn.take()
+        _same((turn.holder(), other.holder(), other.number), (os.getpid(), os.getpid(), None))
+        turn.close()
+        _same((turn.holder(), other.holder()), (0, 0))
+
+
+def a_view_gives_every_record_with_its_line(open_store: Open) -> None:
+    """Lines are JSON with the record's own number, and name large payloads, which the view has."""
+    large = "x" * 100_000
+
+    def read(view: View) -> list[tuple[int, Any, bool]]:
+        lines = [(record.n, line) for record, line in view.all_lines()]
+        _same([n for n, _ in lines], [record.n for record in view.all()])
+        return [(n, msgspec.json.decode(line), line[-1:] == b"\n") for n, line in lines]
+
+    with open_store() as sessions:
+        sessions.add_message("k", "user", "a")
+        sessions.add_message("k", "tool", large)
+        found = sessions.read("k", read) or []
+        _same(
+            [(n, line["n"], line["t"], is_line) for n, line, is_line in found][1:],
+            [(2, 2, "msg", True), (3, 3, "msg", True)],
+        )
+        name = found[-1][1]["m"]["content"].removeprefix("blob:")
+        _same(sessions.read("k", lambda view: (view.payload(name), view.payload("0" * 64))), (large, None))
+
+
 def a_watch_that_can_tell_says_what_has_changed(open_store: Open) -> None:
     """A store without a way to tell has none to wait on."""
     with open_store() as sessions, sessions.watch() as watch:
@@ -2760,6 +2793,7 @@ STORE_CONTRACT: tuple[Check, ...] = _checks()
 def everything_is_there_after_reopening(open_store: Open) -> None:
     """History, summary, meta, transcript, records, listing and archive come back the same."""
     with open_store() as sessions:
+        _holds(sessions.is_durable)
         _add(sessions, "abc")
         sessions.set_meta("k", title="T")
         sessions.append("k", "x.note", {"a": 1})
@@ -3123,7 +3157,7 @@ def an_erased_message_is_not_found(open_store: Open) -> None:
 SEARCH_CONTRACT: tuple[Check, ...] = _checks(after=(*STORE_CONTRACT, *REOPEN_CONTRACT))
 
 
-# Stores whose sessions are files
+# Stores that are tidied up: trash, sizes, journals
 
 
 def a_session_in_the_trash_comes_back_whole(open_store: Open) -> None:
@@ -3212,7 +3246,7 @@ def a_generation_says_how_its_log_is(open_store: Open) -> None:
 
 
 def the_room_that_sessions_take_is_known(open_store: Open) -> None:
-    """Of each folder, of each session that is asked for, and of what a compaction would keep."""
+    """Of the store, of each session that is asked for, and of what a compaction would keep."""
     with open_store() as sessions:
         sessions.add_messages("k", [_user("x" * 1000)] * 20)
         _add(sessions, "a", "small")
@@ -3220,7 +3254,7 @@ def the_room_that_sessions_take_is_known(open_store: Open) -> None:
         usage = sessions.disk_usage(["k", "small", "unknown"])
         _holds(usage.sessions["k"] >= sessions.log_size("k") > 20_000 > usage.sessions["small"] > 0)
         _same((usage.sessions["unknown"], usage.total), (0, sum(usage.folders.values())))
-        _holds(usage.folders["sessions"] >= usage.sessions["k"])
+        _holds(usage.total >= usage.sessions["k"])
         _holds(0 < sessions.log_size("k", kept=True) < 5_000)
         _same((sessions.log_size("unknown"), sessions.log_size("unknown", kept=True)), (0, 0))
         _same((sessions.has_other_logs(["k"]), sessions.has_other_logs(["k", "small"])), (True, False))
@@ -3240,7 +3274,37 @@ def a_journal_keeps_its_lines(open_store: Open) -> None:
                 sessions.journal(wrong)  # type: ignore[arg-type]
 
 
-FILES_CONTRACT: tuple[Check, ...] = _checks(after=(*STORE_CONTRACT, *REOPEN_CONTRACT, *SEARCH_CONTRACT))
+UPKEEP_CONTRACT: tuple[Check, ...] = _checks(after=(*STORE_CONTRACT, *REOPEN_CONTRACT, *SEARCH_CONTRACT))
+
+
+# Stores whose sessions are files
+
+
+def a_log_tells_whose_it_is(open_store: Open) -> None:
+    """Each file in the folder of the logs is of one session; any other file is of none."""
+    with open_store() as sessions:
+        _add(sessions, "a")
+        _add(sessions, "a", "Other: one")
+        folder = os.path.join(sessions.location, "sessions")  # noqa: PTH118 - a path is text here
+        logs = [os.path.join(folder, file) for file in os.listdir(folder) if file.endswith(".jsonl")]  # noqa: PTH118, PTH208
+        _same(sorted(str(sessions.key_of_file(log)) for log in logs), ["Other: one", "k"])
+        _same(sessions.key_of_file(os.path.join(folder, "none~0.jsonl")), None)  # noqa: PTH118
+
+
+def the_room_of_each_folder_is_known(open_store: Open) -> None:
+    """The log of a session counts where it is: with the active ones, or in the archive."""
+    with open_store() as sessions:
+        _add(sessions, "a")
+        size = sessions.log_size("k")
+        _same(sessions.disk_usage().folders, dict.fromkeys(sessions.disk_usage().folders, 0) | {"sessions": size})
+        sessions.archive("k")
+        usage = sessions.disk_usage(["k"])
+        _same((usage.folders["sessions"], usage.folders["archive"], usage.sessions), (0, size, {"k": size}))
+
+
+FILES_CONTRACT: tuple[Check, ...] = _checks(
+    after=(*STORE_CONTRACT, *REOPEN_CONTRACT, *SEARCH_CONTRACT, *UPKEEP_CONTRACT)
+)
 
 
 # The eight checks of the earlier systems
@@ -3333,5 +3397,5 @@ def earlier_summarise_flow(open_store: Callable[[], SessionStore]) -> None:
 
 
 EARLIER_CONTRACT: tuple[EarlierCheck, ...] = _checks(
-    after=(*STORE_CONTRACT, *REOPEN_CONTRACT, *SEARCH_CONTRACT, *FILES_CONTRACT)
+    after=(*STORE_CONTRACT, *REOPEN_CONTRACT, *SEARCH_CONTRACT, *UPKEEP_CONTRACT, *FILES_CONTRACT)
 )

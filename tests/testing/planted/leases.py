@@ -26,6 +26,12 @@ class TwoMayHaveOneTurn(MemoryStore):
         super().lend(lease, **how)
 
 
+@planted(contract.who_has_a_turn_is_known)
+class NobodyHasATurn(MemoryStore):
+    def is_lent(self, key: str) -> bool:
+        return False
+
+
 @planted(contract.a_turn_has_one_holder)
 class AHolderMayTakeItsTurnAgain(MemoryStore):
     def lend(self, lease: Any, **how: Any) -> None:

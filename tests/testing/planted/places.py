@@ -10,8 +10,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from nacre import Conflict, InvalidArgument, SessionNotFound, Sessions
-from nacre.records import AppendMessage, Transaction
+from nacre.records import AppendMessage, Transaction, View
 from nacre.storage.file_store import FileStore
+from nacre.storage.memory_store import MemoryStore
 from nacre.storage.transaction import fingerprint
 from nacre.testing import contract
 from tests.testing.planted.table import planted
@@ -227,3 +228,47 @@ class AJournalBeginsAgain(Sessions):
     def journal(self, name: str) -> Any:
         Path(self.location, "receipts", f"{name}.jsonl").unlink(missing_ok=True)
         return super().journal(name)
+
+
+@planted(contract.a_log_tells_whose_it_is, files=True)
+class EveryFileIsOfTheFirstSession(Sessions):
+    def key_of_file(self, path: str) -> Any:
+        return min(info.key for info in self.list())
+
+
+@planted(contract.the_room_of_each_folder_is_known, files=True)
+class TheArchiveTakesNoRoom(Sessions):
+    def disk_usage(self, keys: Iterable[str] = ()) -> Any:
+        usage = super().disk_usage(keys)
+        return replace(usage, folders=usage.folders | {"archive": 0})
+
+
+@planted(contract.a_view_gives_every_record_with_its_line)
+class TheFirstRecordHasNoLine(MemoryStore):
+    def read(self, key: str, get: Any) -> Any:
+        return super().read(key, lambda view: get(_FewerLines(view)))
+
+
+class _FewerLines:
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._view, name)
+
+    def all_lines(self) -> Any:
+        return list(self._view.all_lines())[1:]
+
+
+@planted(contract.a_view_gives_every_record_with_its_line)
+class ALargePayloadIsNowhere(MemoryStore):
+    def read(self, key: str, get: Any) -> Any:
+        return super().read(key, lambda view: get(_NoPayloads(view)))
+
+
+class _NoPayloads(_FewerLines):
+    def all_lines(self) -> Any:
+        return self._view.all_lines()
+
+    def payload(self, name: str) -> str | None:
+        return None
