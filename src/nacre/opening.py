@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from nacre.checks import show
-from nacre.errors import ConfigError, InvalidArgument, StoreError
+from nacre.errors import ConfigError, InvalidArgument, StoreError, install_command
 from nacre.history.session_state import RULES
 from nacre.sessions import SessionIndex, Sessions
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def open(target: str | os.PathLike[str] | None = None, *, durability: Durability = "commit") -> Sessions:
-    """Open the sessions at a place: a directory, `":memory:"`, or where they are by default.
+    """Open the sessions at a place: a directory, `":memory:"`, `"postgresql://…"`, or where they are by default.
 
     The default is `NACRE_HOME`, else `nacre` in the user's data directory. With
     `durability="relaxed"` a write returns before it is flushed: it survives a killed process but not a
@@ -37,7 +37,7 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
 
         return Sessions(MemoryStore(rules=RULES))
     if "://" in place:
-        raise ConfigError(f"this version stores sessions in files or in memory, not at {place.split('://')[0]}://")
+        return _open_database(place, durability=durability)
     from nacre.legacy.detect import is_due  # noqa: PLC0415 - the same
     from nacre.storage.file_store import FileStore  # noqa: PLC0415 - the same
     from nacre.storage.paths import listed  # noqa: PLC0415 - the same
@@ -60,6 +60,26 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
                 "a message could not be erased completely; the next opening tries again"
             )
     return sessions
+
+
+def _open_database(url: str, *, durability: Durability) -> Sessions:
+    """The sessions in a database; raises ConfigError if its address, or what is installed, cannot be used."""
+    from nacre.storage.postgres.address import is_address, parse  # noqa: PLC0415 - only the store that is picked is loaded
+
+    if not is_address(url):
+        raise ConfigError(
+            f"sessions are stored in files, in memory or at postgresql://…, not at {url.partition('://')[0]}://"
+        )
+    address = parse(url)
+    try:
+        from nacre.index.postgres_index import PostgresIndex, labels  # noqa: PLC0415 - the same
+        from nacre.storage.postgres.store import PostgresStore  # noqa: PLC0415 - the same
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("psycopg", "psycopg_pool"):
+            raise
+        raise ConfigError(f"sessions in PostgreSQL need: {install_command('postgres')}") from error
+    store = PostgresStore(address, rules=RULES, labels=labels, relaxed=durability == "relaxed")
+    return Sessions(store, index=lambda: PostgresIndex(store))
 
 
 def holder_of(root: str, key: str) -> int:

@@ -378,7 +378,7 @@ class Quarantine:
             if path not in self._known or self._known[path][0] != state:
                 asides = entries(self._system, place, place.archived)
                 key = next((aside.key for aside in asides if aside.key), "") or self._key_of(place)
-                self._known[path] = (state, [_entry(aside, key) for aside in asides])
+                self._known[path] = (state, [entry_of(aside, key) for aside in asides])
         except FileNotFoundError:
             # Erased meanwhile.
             return ()
@@ -397,7 +397,8 @@ class Quarantine:
         return key_of(place.name) or self._key_in(place) or self._key_in(place._replace(archived="")) or place.name
 
 
-def _entry(aside: Aside, key: str) -> QuarantineEntry:
+def entry_of(aside: Aside, key: str) -> QuarantineEntry:
+    """An entry as people see it."""
     records = []
     for record, _ in aside.records():
         # What it says: its text, or its content as JSON.

@@ -100,9 +100,12 @@ class MemoryWatch(Watch):
 
     def tell(self, key: str) -> None:
         """Say that a session has changed."""
+        self._tell(self.name(key))
+
+    def _tell(self, name: str) -> None:
         with self._lock:
             if self._bell >= 0:
-                self._names[self.name(key)] = None
+                self._names[name] = None
                 # If the pipe is full, it is readable anyway.
                 with suppress(BlockingIOError):
                     os.write(self._bell, b"!")

@@ -1,0 +1,394 @@
+"""Connections to PostgreSQL: a pool of them, statements sent in pipelines, and what its errors mean.
+
+The statements are few and fixed. They go through libpq as psycopg offers it (`psycopg.pq`), prepared once per
+connection, with texts as parameters: that takes a third of the time of a cursor, lets statements of several sessions
+share one round trip, and lets a caller stop waiting for a server that does not answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, TypeVar
+
+import psycopg
+from psycopg import pq
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
+
+from nacre.errors import ConfigError, DurabilityUnknown, Refused, StoreError
+from nacre.storage.postgres.address import Address
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Value = str | bytes | int | None
+
+_DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
+_TEXT, _BINARY = pq.Format.TEXT, pq.Format.BINARY
+_WAIT_CANCELLED = ("57014", "57P01")
+_TRY_AGAIN = ("40001", "40P01", "25P03", "25006", "55P03")
+"""Serialization, deadlock, a transaction that was idle for too long, a server that became a standby, a lock."""
+_GONE = ("57P01", "57P02", "57P03", "08000", "08003", "08006")
+_FULL = ("53100", "53200", "53300", "53400", "54000")
+_NOT_MADE = ("42P01", "3F000", "42703")
+_FORBIDDEN = ("42501",)
+_UNIQUE = "23505"
+# Keepalives find a server whose machine is gone; the application's name is for the operator.
+_SETTINGS: dict[str, Any] = {
+    "autocommit": True,
+    "client_encoding": "UTF8",
+    "application_name": "nacre",
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
+
+
+class Statement(NamedTuple):
+    """One of the fixed statements; `binary` results are bytes, others texts."""
+
+    name: bytes
+    text: bytes
+    binary: bool = False
+
+
+class ConnectionLost(StoreError):
+    """The server did not answer, or the connection broke: whether a statement was carried out is not known."""
+
+
+class Failed(StoreError):
+    """The server refused a statement, and nothing of its transaction was stored; `code` is its SQLSTATE."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class NotReplicated(StoreError):
+    """A commit is on the server, but the wait for its standby was cancelled: a failover may lose it."""
+
+
+_BEGIN, _COMMIT = Statement(b"begin", b"BEGIN"), Statement(b"commit", b"COMMIT")
+_ROLLBACK = Statement(b"rollback", b"ROLLBACK")
+_DURABLE = Statement(b"durable", b"SET LOCAL synchronous_commit = on")
+_ABORTED = Failed("nothing was stored: a statement before this one failed", "25P02")
+
+
+class Result(NamedTuple):
+    """What a statement gave: its rows, and how many it changed."""
+
+    rows: list[list[bytes | None]]
+    changed: int
+
+
+Run = Callable[..., Result]
+"""Runs a statement with its values, in a transaction."""
+
+
+class Link(psycopg.Connection[Any]):
+    """A connection with what is known of it: the statements it has prepared, and what its server warned of."""
+
+    prepared: set[bytes]
+    warnings: list[str]
+    is_pooled = False
+
+    def begin(self, *, relaxed: bool) -> None:
+        """Learn what there is to know of a new connection, and make its commits durable."""
+        self.prepared, self.warnings = set(), []
+        self.add_notice_handler(lambda notice: self.warnings.append(notice.sqlstate or ""))
+        found = self.execute(
+            "SELECT pg_backend_pid(), current_setting('synchronous_commit'), current_setting('server_encoding')"
+        ).fetchone()
+        pid, commits, encoding = found or (0, "", "")
+        if encoding != "UTF8":
+            raise ConfigError(f"the encoding of the database must be UTF8, not {encoding}: create another one")
+        # A pooler that gives each transaction another connection names another process: nothing can be set there.
+        self.is_pooled = pid != self.info.backend_pid
+        wanted = "off" if relaxed else "on" if commits in ("off", "local") else ""
+        if wanted and commits != wanted:
+            if self.is_pooled and not relaxed:
+                raise ConfigError(
+                    f"synchronous_commit is {commits} behind a pooler, and commits would not be durable: "
+                    "set it with ALTER ROLE … SET synchronous_commit = on"
+                )
+            if not self.is_pooled:
+                self.execute(f"SET synchronous_commit = {wanted}")
+        self.pgconn.enter_pipeline_mode()
+
+    def send(self, requests: Sequence[tuple[Statement, Sequence[Value]]], *, timeout: float) -> list[Result | Failed]:
+        """Run statements in one round trip and as one transaction; the results are in their order.
+
+        If one fails, nothing of them is stored: it has its error, and those after it have the same. Raises
+        ConnectionLost if what came of them is not known, NotReplicated if they are stored here but perhaps nowhere
+        else.
+        """
+        pgconn, self.warnings[:] = self.pgconn, []
+        expected: list[bytes | None] = []
+        try:
+            for statement, values in requests:
+                params = [_encode(value) for value in values]
+                formats = [_BINARY if type(value) is bytes else _TEXT for value in values]
+                result = _BINARY if statement.binary else _TEXT
+                if self.is_pooled:
+                    pgconn.send_query_params(statement.text, params, None, formats, result)
+                else:
+                    if statement.name not in self.prepared and statement.name not in expected:
+                        pgconn.send_prepare(statement.name, statement.text)
+                        expected.append(statement.name)
+                    pgconn.send_query_prepared(statement.name, params, formats, result)
+                expected.append(None)
+            pgconn.pipeline_sync()
+            self._flush(timeout)
+            found = self._collect(expected, timeout)
+        except (psycopg.OperationalError, TimeoutError) as error:
+            raise ConnectionLost(f"the database does not answer: {_one_line(error)}") from error
+        if any(code in _WAIT_CANCELLED for code in self.warnings):
+            raise NotReplicated("stored by the server, but the wait for its standby was cancelled")
+        return found
+
+    def _flush(self, timeout: float) -> None:
+        """Hand everything to the network; read meanwhile, so that neither side waits for the other."""
+        while self.pgconn.flush():
+            self._wait(select.POLLIN | select.POLLOUT, timeout)
+            self.pgconn.consume_input()
+
+    def _collect(self, expected: Sequence[bytes | None], timeout: float) -> list[Result | Failed]:
+        """The results up to the end of the pipeline, one for each statement; what only prepared one has its name."""
+        found: list[Result | Failed] = []
+        failure: Failed | None = None
+        for name in expected:
+            result = self._next(timeout)
+            is_done = result is not None and result.status in _DONE
+            if result is not None and not is_done and result.status != pq.ExecStatus.PIPELINE_ABORTED:
+                failure = failure or _failure(result)
+            if name is None:
+                found.append(_rows(result) if is_done and result is not None else failure or _ABORTED)
+            elif is_done:
+                # It stays prepared, whatever comes of the transaction.
+                self.prepared.add(name)
+            # The results of each end with None.
+            while self._next(timeout) is not None:
+                continue
+        end = self._next(timeout)
+        if end is None or end.status != pq.ExecStatus.PIPELINE_SYNC:
+            raise psycopg.OperationalError("the connection is out of step")
+        return found if failure is None else [failure] * len(found)
+
+    def _next(self, timeout: float) -> pq.abc.PGresult | None:
+        while self.pgconn.is_busy():
+            self._wait(select.POLLIN, timeout)
+            self.pgconn.consume_input()
+        return self.pgconn.get_result()
+
+    def _wait(self, events: int, timeout: float) -> None:
+        poll = select.poll()
+        poll.register(self.pgconn.socket, events)
+        if not poll.poll(timeout * 1000):
+            raise TimeoutError(f"no answer within {timeout:g} seconds")
+
+
+def _encode(value: Value) -> bytes | None:
+    if isinstance(value, str):
+        return value.encode()
+    return b"%d" % value if isinstance(value, int) else value
+
+
+def _rows(result: pq.abc.PGresult) -> Result:
+    width = range(result.nfields)
+    rows = [[result.get_value(row, column) for column in width] for row in range(result.ntuples)]
+    return Result(rows, result.command_tuples or 0)
+
+
+def _failure(result: pq.abc.PGresult) -> Failed:
+    code = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+    text = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace")
+    severity = (result.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED) or b"").decode()
+    if severity in ("FATAL", "PANIC") or code in _GONE or not code:
+        # It may have been carried out before the server ended.
+        raise psycopg.OperationalError(text or "the connection was closed")
+    return Failed(text, code)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+class Connections:
+    """A pool of connections to one store.
+
+    A statement that only reads is tried again on another connection, for as long as `patience` seconds: a server that
+    is restarted, or a standby that takes over, is waited for. `timeout` is how long a server may be silent.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        relaxed: bool = False,
+        size: int = 16,
+        patience: float = 20.0,
+        timeout: float = 30.0,
+    ) -> None:
+        self.address, self.relaxed, self.size = address, relaxed, size
+        self.patience, self._timeout = patience, timeout
+        self.is_pooled = False
+        self._pool = self._make()
+
+    def _make(self) -> ConnectionPool[Link]:
+        def begin(link: Link) -> None:
+            link.begin(relaxed=self.relaxed)
+            self.is_pooled = link.is_pooled
+
+        return ConnectionPool(
+            self.address.conninfo,
+            connection_class=Link,
+            kwargs=_SETTINGS,
+            min_size=0,
+            max_size=self.size,
+            configure=begin,
+            open=True,
+            timeout=self.patience,
+            reconnect_timeout=self.patience,
+            num_workers=2,
+            name="nacre",
+        )
+
+    def connect(self) -> None:
+        """Connect once, to say clearly at the start why it cannot be done; raises StoreError."""
+        try:
+            with Link.connect(self.address.conninfo, **_SETTINGS) as link:
+                link.begin(relaxed=self.relaxed)
+                self.is_pooled = link.is_pooled
+        except psycopg.Error as error:
+            raise StoreError(f"the database at {self.address.shown} cannot be used: {_one_line(error)}") from error
+
+    @contextmanager
+    def link(self) -> Iterator[Link]:
+        """A connection for one round trip; one that is in doubt afterwards is not used again."""
+        try:
+            link = self._pool.getconn()
+        except (PoolTimeout, TooManyRequests) as error:
+            raise Refused(
+                f"no connection to the database within {self.patience:g} seconds, nothing was stored: it is down, or "
+                f"all {self.size} connections are in use"
+            ) from error
+        except PoolClosed as error:
+            raise StoreError("the store is closed") from error
+        is_sound = False
+        try:
+            yield link
+            is_sound = True
+        finally:
+            # Whatever was raised, there may be answers under way.
+            if not is_sound and link.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+                link.close()
+            self._pool.putconn(link)
+
+    def send(self, requests: Sequence[tuple[Statement, Sequence[Value]]]) -> list[Result | Failed]:
+        """Run statements as one transaction in one round trip; raises ConnectionLost, NotReplicated or Refused."""
+        with self.link() as link:
+            return link.send(requests, timeout=self._timeout)
+
+    def read(self, statement: Statement, *values: Value) -> list[list[bytes | None]]:
+        """The rows that a statement gives, which changes nothing: it is tried again for a while if that may help."""
+        return self.read_together([(statement, values)])[0]
+
+    def read_together(self, requests: Sequence[tuple[Statement, Sequence[Value]]]) -> list[list[list[bytes | None]]]:
+        """The rows of several statements that see the database one after the other, in one round trip."""
+
+        def attempt() -> list[list[list[bytes | None]]]:
+            found = self.send(requests)
+            return [_checked(one, self.address).rows for one in found]
+
+        return self.retry(attempt)
+
+    def retry(self, attempt: Callable[[], T]) -> T:
+        """Do what may be done twice; while the connection is lost or another transaction is in the way, do it again."""
+        deadline, wait = time.monotonic() + self.patience, 0.01
+        while True:
+            try:
+                return attempt()
+            except (ConnectionLost, Failed) as error:
+                is_passing = isinstance(error, ConnectionLost) or error.code in _TRY_AGAIN
+                if not is_passing or time.monotonic() + wait > deadline:
+                    raise StoreError(f"{self.address.shown}: {error}") from error
+            time.sleep(wait)
+            wait = min(wait * 2, 1.0)
+
+    def in_transaction(self, work: Callable[[Run], T], *, is_durable: bool = False) -> T:
+        """Do something in one transaction; it is done again if that comes to nothing for a passing reason.
+
+        With `is_durable` it is durable afterwards, also in a relaxed store. Raises DurabilityUnknown if the connection
+        broke while it was committed.
+        """
+        return self.retry(lambda: self._try_transaction(work, is_durable=is_durable))
+
+    def _try_transaction(self, work: Callable[[Run], T], *, is_durable: bool) -> T:
+        with self.link() as link:
+
+            def run(statement: Statement, *values: Value) -> Result:
+                return _checked(link.send([(statement, values)], timeout=self._timeout)[0], self.address)
+
+            run(_BEGIN)
+            try:
+                if is_durable and self.relaxed:
+                    run(_DURABLE)
+                done = work(run)
+            except ConnectionLost:
+                raise
+            except BaseException:
+                # The server has rolled it back already if that was its error.
+                with suppress(StoreError):
+                    run(_ROLLBACK)
+                raise
+            try:
+                run(_COMMIT)
+            except (ConnectionLost, NotReplicated) as error:
+                raise DurabilityUnknown(f"whether it was done is not known: {error}") from error
+            return done
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """What the pool counts, as psycopg names it."""
+        return self._pool.get_stats()
+
+    def begin_in_child(self) -> None:
+        """After a fork: the connections are the parent's."""
+        self._pool = self._make()
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+def is_passing(error: Failed) -> bool:
+    """Tell whether the same statement may succeed if it is tried again."""
+    return error.code in _TRY_AGAIN
+
+
+def is_repeat(error: Failed) -> bool:
+    """Tell whether a row with the same name is there already."""
+    return error.code == _UNIQUE
+
+
+def explain(error: Failed, address: Address) -> StoreError:
+    """What a refusal by the server means for the caller: nothing was stored, and what to do."""
+    if error.code in _NOT_MADE:
+        return StoreError(
+            f"{address.shown} has no tables of nacre in schema {address.schema!r}, or of another version: "
+            f"run `nacre store init {address.shown}`, or `nacre store upgrade`"
+        )
+    if error.code in _FORBIDDEN:
+        return StoreError(f"{address.shown}: {error}; docs/postgres.md says what the role needs")
+    what = "the database is full: " if error.code in _FULL else ""
+    return Refused(f"nothing was stored: {what}{error} (SQLSTATE {error.code})")
+
+
+def _checked(found: Result | Failed, address: Address) -> Result:
+    """The result of a statement; raises what its failure means, but for one that passes."""
+    if isinstance(found, Failed):
+        raise found if is_passing(found) else explain(found, address)
+    return found

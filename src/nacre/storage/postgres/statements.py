@@ -1,0 +1,257 @@
+"""Every statement that a store runs, made once for its schema; `docs/scale.md` says which ones name no session."""
+
+from __future__ import annotations
+
+from nacre.storage.postgres.connections import Statement
+
+_HEAD = "uid, status, n, state, first, base, forked, holes, patched, created, updated, bytes"
+
+# ruff: noqa: S608 - made of our own names
+_TEXTS = {
+    # ---- reading one session
+    "head": f"""
+        SELECT {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY status, uid DESC LIMIT 1""",
+    "generation": f"""
+        SELECT {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND uid = $2::uuid AND status <= 2""",
+    "generation_of_record": f"""
+        SELECT {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "generations": f"""
+        SELECT {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY uid""",
+    "version": """
+        SELECT uid, n FROM {s}.sessions WHERE sid = $1::uuid AND status = 0""",
+    "back": """
+        SELECT n, line FROM {s}.records WHERE sid = $1::uuid AND uid = $2::uuid AND n > $3::bigint AND n <= $4::bigint
+        ORDER BY n DESC LIMIT $5::bigint""",
+    "forth": """
+        SELECT n, line FROM {s}.records WHERE sid = $1::uuid AND uid = $2::uuid AND n > $3::bigint AND n <= $4::bigint
+        ORDER BY n LIMIT $5::bigint""",
+    "blob": """
+        SELECT data FROM {s}.blobs WHERE sid = $1::uuid AND uid = $2::uuid AND hash = decode($3, 'hex')""",
+    "id": """
+        SELECT uid, n FROM {s}.records WHERE sid = $1::uuid AND id = $2""",
+    "is_ours": """
+        SELECT n FROM {s}.records WHERE sid = $1::uuid AND uid = $2::uuid AND n = $3::bigint AND writer = $4::bigint
+        AND line = $5""",
+    # ---- appending
+    "append": """
+        WITH head AS (
+            UPDATE {s}.sessions SET n = $3::bigint, state = $4, hd = $5::bigint, mp = $6::bigint, live = $7::bigint,
+                updated = coalesce($8, updated), minute = coalesce($9::integer, minute),
+                changed = extract(epoch FROM now())::bigint / 60, bytes = bytes + $10::bigint
+            WHERE sid = $1::uuid AND uid = $2::uuid AND n = $11::bigint AND status = 0 AND NOT sealed
+            RETURNING 1)
+        INSERT INTO {s}.records (sid, uid, n, writer, id, line)
+        SELECT $1::uuid, $2::uuid, $3::bigint, $12::bigint, $13, $14 FROM head""",
+    "append_many": """
+        WITH head AS (
+            UPDATE {s}.sessions SET n = $3::bigint, state = $4, hd = $5::bigint, mp = $6::bigint, live = $7::bigint,
+                updated = coalesce($8, updated), minute = coalesce($9::integer, minute),
+                changed = extract(epoch FROM now())::bigint / 60, bytes = bytes + $10::bigint
+            WHERE sid = $1::uuid AND uid = $2::uuid AND n = $11::bigint AND status = 0 AND NOT sealed
+            RETURNING 1)
+        INSERT INTO {s}.records (sid, uid, n, writer, id, line)
+        SELECT $1::uuid, $2::uuid, part.n, $12::bigint, part.id, part.line
+        FROM head, unnest($13::bigint[], $14::text[], $15::text[]) AS part (n, id, line)""",
+    "create": """
+        WITH place AS (SELECT 1 FROM {s}.store WHERE sealed_to IS NULL FOR SHARE), head AS (
+            INSERT INTO {s}.sessions (sid, uid, key, status, n, state, hd, mp, live, first, created, updated, minute,
+                changed, bytes, internal, folded, began, forked)
+            SELECT $1::uuid, $2::uuid, $16, 0, $3::bigint, $4, $5::bigint, $6::bigint, $7::bigint, 1, $17, $8,
+                $9::integer, extract(epoch FROM now())::bigint / 60, $10::bigint, $18::boolean, $11, $19, $20::boolean
+            FROM place
+            WHERE NOT EXISTS (SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND uid >= $2::uuid)
+            ON CONFLICT DO NOTHING RETURNING 1)
+        INSERT INTO {s}.records (sid, uid, n, writer, id, line)
+        SELECT $1::uuid, $2::uuid, part.n, $12::bigint, part.id, part.line
+        FROM head, unnest($13::bigint[], $14::text[], $15::text[]) AS part (n, id, line)""",
+    "labels": """
+        UPDATE {s}.sessions SET folded = $4, cwd = $5, pinned = $6::boolean, tags = $7::text[]
+        WHERE sid = $1::uuid AND uid = $2::uuid AND EXISTS (SELECT 1 FROM {s}.records AS mine
+            WHERE mine.sid = $1::uuid AND mine.uid = $2::uuid AND mine.n = $3::bigint AND mine.writer = $8::bigint)""",
+    "keep_blob": """
+        INSERT INTO {s}.blobs (sid, uid, hash, n, data)
+        SELECT $1::uuid, $2::uuid, decode($4, 'hex'), $3::bigint, $5::bytea FROM {s}.records
+        WHERE sid = $1::uuid AND uid = $2::uuid AND n = $3::bigint AND writer = $6::bigint
+        ON CONFLICT (sid, uid, hash) DO UPDATE SET n = least(blobs.n, excluded.n), data = excluded.data""",
+    "flush": """
+        UPDATE {s}.sessions SET n = n WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "lock": f"""
+        SELECT {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1
+        ORDER BY status, uid DESC LIMIT 1 FOR UPDATE""",
+    "touch": """
+        UPDATE {s}.sessions SET n = n WHERE sid = $1::uuid AND status = 0""",
+    # ---- whole generations
+    "lock_store": "SELECT sealed_to FROM {s}.store FOR SHARE",
+    "lock_all": f"""
+        SELECT {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= $2::smallint ORDER BY uid FOR UPDATE""",
+    "set_status": """
+        UPDATE {s}.sessions SET status = $3::smallint, changed = extract(epoch FROM now())::bigint / 60
+        WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "create_fork": """
+        INSERT INTO {s}.sessions (sid, uid, key, status, n, state, hd, mp, live, first, base, forked, holes, created,
+            updated, began, minute, changed, bytes, internal, folded, cwd, pinned, tags)
+        VALUES ($1::uuid, $2::uuid, $3, 0, $4::bigint, $5, $6::bigint, $7::bigint, $8::bigint, $4::bigint, $9, true,
+            $10::boolean, $11, $19, $19, $12::integer, extract(epoch FROM now())::bigint / 60, $13::bigint,
+            $14::boolean,
+            $15, $16, $17::boolean, $18::text[])""",
+    "add_record": """
+        INSERT INTO {s}.records (sid, uid, n, writer, id, line)
+        VALUES ($1::uuid, $2::uuid, $3::bigint, $4::bigint, $5, $6)""",
+    "link": """
+        INSERT INTO {s}.forks (sid, uid, fork_sid, fork_uid, upto)
+        VALUES ($1::uuid, $2::uuid, $3::uuid, $4::uuid, $5::bigint)""",
+    "copy_patches": """
+        WITH patched AS (UPDATE {s}.sessions SET patched = true WHERE sid = $3::uuid AND uid = $4::uuid)
+        INSERT INTO {s}.records (sid, uid, n, writer, id, line)
+        SELECT $3::uuid, $4::uuid, n, writer, NULL, line FROM {s}.records
+        WHERE sid = $1::uuid AND uid = $2::uuid AND n <= $5::bigint""",
+    "unlink": """
+        DELETE FROM {s}.forks
+        WHERE sid = $1::uuid AND uid = $2::uuid AND fork_sid = $3::uuid AND fork_uid = $4::uuid""",
+    "shared_upto": """
+        SELECT max(upto) FROM {s}.forks WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "is_hidden": """
+        SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid AND status = 3 FOR UPDATE""",
+    "hide": """
+        UPDATE {s}.sessions SET status = 3, key = '', folded = '', cwd = '', pinned = false, tags = '{{}}', trash = ''
+        WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "erase_records": """
+        DELETE FROM {s}.records WHERE sid = $1::uuid AND uid = $2::uuid AND n > $3::bigint""",
+    "erase_blobs": """
+        DELETE FROM {s}.blobs WHERE sid = $1::uuid AND uid = $2::uuid AND n > $3::bigint""",
+    "erase_texts": """
+        DELETE FROM {s}.texts WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "erase_redactions": """
+        DELETE FROM {s}.redactions WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "erase_session": """
+        DELETE FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "erase_quarantine": """
+        DELETE FROM {s}.quarantine WHERE sid = $1::uuid""",
+    "each": f"""
+        SELECT sid, key, {_HEAD} FROM {{s}}.sessions WHERE (sid, uid) > ($1::uuid, $2::uuid) AND status = $3::smallint
+        ORDER BY sid, uid LIMIT $4::bigint""",
+    "generations_changed": f"""
+        SELECT changed, {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY uid""",
+    # ---- erasing one record
+    "set_line": """
+        UPDATE {s}.records SET line = $4 WHERE sid = $1::uuid AND uid = $2::uuid AND n = $3::bigint""",
+    "set_patched": """
+        UPDATE {s}.sessions SET patched = true WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "set_number": """
+        UPDATE {s}.sessions SET n = $3::bigint, state = $4, bytes = bytes + $5::bigint, indexed = 0,
+            changed = extract(epoch FROM now())::bigint / 60
+        WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "add_patch": """
+        INSERT INTO {s}.records (sid, uid, n, writer, id, line)
+        VALUES ($1::uuid, $2::uuid, $3::bigint, $4::bigint, NULL, $5) ON CONFLICT (sid, uid, n) DO NOTHING""",
+    "forks_at": """
+        SELECT fork_sid, fork_uid FROM {s}.forks WHERE sid = $1::uuid AND uid = $2::uuid AND upto >= $3::bigint""",
+    "named": f"""
+        SELECT key, {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "erase_blob": """
+        DELETE FROM {s}.blobs WHERE sid = $1::uuid AND uid = $2::uuid AND hash = decode($3, 'hex')""",
+    "copy_blob": """
+        INSERT INTO {s}.blobs (sid, uid, hash, n, data)
+        SELECT $4::uuid, $5::uuid, hash, $6::bigint, data FROM {s}.blobs
+        WHERE sid = $1::uuid AND uid = $2::uuid AND hash = decode($3, 'hex') ON CONFLICT (sid, uid, hash) DO NOTHING""",
+    "erase_text": """
+        DELETE FROM {s}.texts WHERE sid = $1::uuid AND uid = $2::uuid AND n = $3::bigint""",
+    "quarantined_data": """
+        SELECT e, encode(data, 'hex') FROM {s}.quarantine WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "set_quarantined": """
+        UPDATE {s}.quarantine SET data = $3::bytea WHERE sid = $1::uuid AND e = $2::integer""",
+    "begin_redaction": """
+        INSERT INTO {s}.redactions (sid, uid, n, key) VALUES ($1::uuid, $2::uuid, $3::bigint, $4)
+        ON CONFLICT (sid, uid, n) DO NOTHING""",
+    "is_redacting": """
+        SELECT 1 FROM {s}.redactions WHERE sid = $1::uuid AND uid = $2::uuid AND n = $3::bigint""",
+    "end_redaction": """
+        DELETE FROM {s}.redactions WHERE sid = $1::uuid AND uid = $2::uuid AND n = $3::bigint""",
+    "redactions": "SELECT key, uid, n FROM {s}.redactions ORDER BY sid, uid, n",
+    # ---- damage
+    "quarantined": """
+        SELECT key, e, uid, kind, detail, ts, encode(data, 'hex'), settled, n, upto FROM {s}.quarantine
+        WHERE sid = $1::uuid ORDER BY e""",
+    "all_quarantined": """
+        SELECT key, e, uid, kind, detail, ts, encode(data, 'hex'), settled, n, upto FROM {s}.quarantine
+        ORDER BY sid, e""",
+    "set_aside": """
+        INSERT INTO {s}.quarantine (sid, e, uid, key, n, upto, kind, detail, ts, data)
+        SELECT $1::uuid, coalesce(max(e), 0) + 1, $2::uuid, $3, $4::bigint, $5::bigint, $6, $7, $8, $9::bytea
+        FROM {s}.quarantine WHERE sid = $1::uuid""",
+    "settle": """
+        UPDATE {s}.quarantine SET settled = $3 WHERE sid = $1::uuid AND e = $2::integer AND settled = ''""",
+    "erase_record": """
+        DELETE FROM {s}.records WHERE sid = $1::uuid AND uid = $2::uuid AND n = $3::bigint""",
+    "set_holes": """
+        UPDATE {s}.sessions SET holes = true, changed = extract(epoch FROM now())::bigint / 60
+        WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "set_head": """
+        UPDATE {s}.sessions SET n = $3::bigint, state = $4, hd = $5::bigint, mp = $6::bigint, live = $7::bigint,
+            bytes = bytes + $8::bigint, changed = extract(epoch FROM now())::bigint / 60
+        WHERE sid = $1::uuid AND uid = $2::uuid""",
+    # ---- journals and documents
+    "last_part": """
+        SELECT encode(data, 'hex') FROM {s}.documents WHERE name = $1 ORDER BY part DESC LIMIT 1""",
+    "add_part": """
+        INSERT INTO {s}.documents (name, part, data)
+        SELECT $1, coalesce(max(part), 0) + 1, $2::bytea FROM {s}.documents WHERE name = $1""",
+    # ---- the trash
+    "put_in_trash": """
+        UPDATE {s}.sessions SET was = status, status = 2, trash = $3, removed = $4
+        WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "take_from_trash": """
+        UPDATE {s}.sessions SET status = was, trash = '', removed = '', changed = extract(epoch FROM now())::bigint / 60
+        WHERE sid = $1::uuid AND trash = $2""",
+    "in_trash": f"""
+        SELECT key, was, removed, {_HEAD} FROM {{s}}.sessions WHERE trash = $1 ORDER BY uid""",
+    "trash": f"""
+        SELECT trash, key, was, removed, {_HEAD} FROM {{s}}.sessions WHERE trash <> '' ORDER BY uid""",
+    # ---- the turn
+    "claim": """
+        INSERT INTO {s}.leases (sid, holder, who, until)
+        VALUES ($1::uuid, $2::uuid, $3, now() + $4::float8 * interval '1 second')
+        ON CONFLICT (sid) DO NOTHING""",
+    "seize": """
+        INSERT INTO {s}.leases (sid, holder, who, until)
+        VALUES ($1::uuid, $2::uuid, $3, now() + $4::float8 * interval '1 second')
+        ON CONFLICT (sid) DO UPDATE SET holder = excluded.holder, who = excluded.who, until = excluded.until""",
+    "seize_expired": """
+        UPDATE {s}.leases SET holder = $2::uuid, who = $3, until = now() + $4::float8 * interval '1 second'
+        WHERE sid = $1::uuid AND until < now()""",
+    "holder": """
+        SELECT holder, who, until < now() FROM {s}.leases WHERE sid = $1::uuid""",
+    "holder_locked": """
+        SELECT holder, who FROM {s}.leases WHERE sid = $1::uuid FOR SHARE""",
+    "renew": """
+        UPDATE {s}.leases SET until = now() + $3::float8 * interval '1 second'
+        FROM unnest($1::uuid[], $2::uuid[]) AS mine (sid, holder)
+        WHERE leases.sid = mine.sid AND leases.holder = mine.holder""",
+    "release": """
+        DELETE FROM {s}.leases WHERE sid = $1::uuid AND holder = $2::uuid""",
+    "notify": "SELECT pg_notify($1, $2)",
+    # ---- the whole store
+    "sizes": """
+        SELECT relname, pg_total_relation_size(oid) FROM pg_class
+        WHERE relnamespace = '{s}'::regnamespace AND relkind IN ('r', 'p') ORDER BY relname""",
+    "store": "SELECT version, sealed_to FROM {s}.store",
+}
+
+_BINARY = frozenset(("blob",))
+
+
+class Statements:
+    """The statements of one schema, as attributes."""
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+
+    def __getattr__(self, name: str) -> Statement:
+        """Make a statement when it is first asked for."""
+        try:
+            text = _TEXTS[name]
+        except KeyError:
+            raise AttributeError(name) from None
+        made = Statement(name.encode(), " ".join(text.format(s=self._schema).split()).encode(), name in _BINARY)
+        self.__dict__[name] = made
+        return made

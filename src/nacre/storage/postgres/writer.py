@@ -1,0 +1,374 @@
+"""Appending to one session: what its writer knows of it, one statement for a batch, and what came of that.
+
+1. The number known here is still the last one: the row is updated and the records are inserted, in one statement.
+2. Somebody else has written: nothing is changed. Read what is new, and try again.
+3. The connection broke: look whether our records are there. The comparison makes a second try harmless.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from nacre.codec import parse_time, sortable
+from nacre.errors import Conflict, DurabilityUnknown, Refused
+from nacre.keys import is_internal
+from nacre.messages import Version
+from nacre.records import Record, Rules, State
+from nacre.storage import blobs
+from nacre.storage.paths import new_uid
+from nacre.storage.postgres.connections import (
+    ConnectionLost,
+    Connections,
+    Failed,
+    NotReplicated,
+    Result,
+    Statement,
+    Value,
+    explain,
+    is_passing,
+    is_repeat,
+)
+from nacre.storage.postgres.statements import Statements
+from nacre.storage.postgres.view import Head, PostgresView, Read, head_of, plain_uid, sid_of
+from nacre.storage.recovery import Header
+from nacre.storage.system import System
+from nacre.storage.transaction import Batch, PendingCommit, Seen, print_of
+
+Request = tuple[Statement, Sequence[Value]]
+Send = Callable[[Sequence[Request]], list[Result | Failed]]
+"""Runs statements as one transaction, perhaps together with those of others."""
+
+_NO_HEAD = Head(
+    uid="",
+    status=0,
+    n=0,
+    state=State(),
+    first=1,
+    base=(),
+    forked=False,
+    holes=False,
+    patched=False,
+    created="",
+    updated="",
+    bytes=0,
+)
+_MAX_MISSES = 3
+_MAX_WAIT = 1.0
+# Labels and titles, who has the turn, and what maintenance leaves: nobody said anything.
+_ABOUT = frozenset(("meta", "mark", "ids", "turn"))
+_encode = msgspec.json.Encoder().encode
+
+
+class Parts(NamedTuple):
+    """What the writers of a store share. `token` marks the records that were written through this store."""
+
+    connections: Connections
+    statements: Statements
+    rules: Rules
+    system: System
+    token: int
+    labels: Callable[[Mapping[str, Any], str], tuple[str, str, bool, list[str]]]
+
+
+class _Growing(PostgresView):
+    """The view that a batch grows from: the active generation, or a new one after the archived ones."""
+
+    def __init__(self, parts: Parts, key: str, head: Head | None, read: Read) -> None:
+        self.earlier = head if head is not None and head.status else None
+        active = head if head is not None and not head.status else None
+        super().__init__(read, parts.statements, key=key, sid=sid_of(key), head=active or _NO_HEAD)
+        self._parts = parts
+        # What was stored before a fork is not under its own key, where the database would refuse it.
+        self.looks_up_ids = (head or _NO_HEAD).forked
+
+    @property
+    def header(self) -> Header:
+        return super().header if self.head.uid else Header()
+
+    def window(self) -> dict[str, Seen]:
+        """No ids: the database has all of them, and refuses a second one."""
+        return {}
+
+    def kept(self, id: str, state: State, rules: Rules) -> Seen | None:  # noqa: ARG002 - every id is kept
+        """What was stored under an id; not looked for before the database refused it, which is one round trip less."""
+        return self.find_id(id) if self.looks_up_ids else None
+
+    def find_id(self, id: str) -> Seen | None:
+        """What was stored under an id in any generation, or before one of them was forked."""
+        for uid, n in self._read(self._statements.id, self._sid, id):
+            return self._seen(self._sid, uid or b"", int(n or b"0"))
+        heads = [head_of(row) for row in self._read(self._statements.generations, self._sid)]
+        for level in dict.fromkeys(level for head in heads for level in head.base):
+            for uid, n in self._read(self._statements.id, level.sid, id):
+                if plain_uid(uid) == level.uid and int(n or b"0") <= level.upto:
+                    return self._seen(level.sid, uid or b"", int(n or b"0"))
+        return None
+
+    def _seen(self, sid: str, uid: bytes, n: int) -> Seen | None:
+        """The last number of the transaction that a record began, and its fingerprint."""
+        rows = self._read(self._statements.generation_of_record, sid, uid.decode())
+        if not rows:
+            return None
+        view = PostgresView(self._read, self._statements, key=self.key, sid=sid, head=head_of(rows[0]))
+        first = view.find(n)
+        if first is None:
+            return n, ""
+        last = first.tx[0] + first.tx[1] - 1 if first.tx is not None else n
+        group = [record for at in range(n, last + 1) if (record := view.find(at)) is not None]
+        return last, print_of(group, view) if len(group) == last - n + 1 else ""
+
+    def next_uid(self) -> str:
+        return new_uid(self._parts.system, after=[self.earlier.uid] if self.earlier is not None else [])
+
+    def earlier_fence(self) -> int:
+        return self.earlier.state.fence if self.earlier is not None else 0
+
+
+def growing(parts: Parts, key: str, head: Head | None, read: Read) -> _Growing:
+    """The view that a batch grows from, after the head of the active generation or of the newest archived one."""
+    return _Growing(parts, key, head, read)
+
+
+class SessionWriter:
+    """Writes to one session; only one thread at a time. What it knows of the session saves reading it."""
+
+    def __init__(self, parts: Parts, key: str) -> None:
+        self._parts = parts
+        self.key, self.sid = key, sid_of(key)
+        # What is known: nothing; or a head, None if there is no session.
+        self._is_known = False
+        self._head: Head | None = None
+
+    @property
+    def version(self) -> Version | None:
+        """The version of the session as it is known here."""
+        head = self._head
+        return Version(head.n, head.uid) if self._is_known and head is not None and not head.status else None
+
+    def forget(self) -> None:
+        """Know nothing: the session was changed by other means than appending."""
+        self._is_known = False
+
+    def read_head(self) -> Head | None:
+        """Read the row of the active generation, or else of the newest archived one."""
+        rows = self._parts.connections.read(self._parts.statements.head, self.sid)
+        self._head, self._is_known = head_of(rows[0]) if rows else None, True
+        return self._head
+
+    def commit(self, commits: Sequence[PendingCommit], send: Send) -> None:
+        """Store transactions as one batch; each has its number or its error afterwards.
+
+        Raises DurabilityUnknown if what came of them cannot be known, and Refused if nothing was stored.
+        """
+        try:
+            self._commit(commits, send)
+        except BaseException:
+            # Whatever it was, a signal too: what is known may be wrong.
+            self.forget()
+            raise
+
+    def _commit(self, commits: Sequence[PendingCommit], send: Send) -> None:
+        looks_up_ids, misses, wait = False, 0, 0.001
+        deadline = time.monotonic() + self._parts.connections.patience
+        while True:
+            before = self._head if self._is_known else None
+            is_fresh = not self._is_known
+            head = self.read_head() if is_fresh else self._head
+            batch, numbers = self._number(commits, head, looks_up_ids=looks_up_ids)
+            is_certain = all(commit.error is None for commit in commits) and all(numbers) and bool(batch.lines)
+            has_ids = any(commit.transaction.id is not None for commit in commits)
+            if not is_certain and not (is_fresh and (looks_up_ids or not has_ids)):
+                # A refusal, or a change without an effect, must not come from what was known: look for real.
+                self._check_deleted(before)
+                self.forget()
+                looks_up_ids = has_ids
+                continue
+            if not batch.lines:
+                _give(commits, numbers)
+                return
+            try:
+                is_stored = self._store(batch, head, send)
+            except Failed as error:
+                self.forget()
+                if is_repeat(error):
+                    looks_up_ids = True
+                elif not is_passing(error) or time.monotonic() > deadline:
+                    raise explain(error, self._parts.connections.address) from error
+                continue
+            if is_stored:
+                _give(commits, numbers)
+                return
+            # Somebody else was quicker, or nobody may write any more.
+            self._check_deleted(self._head)
+            self._check_sealed()
+            self.forget()
+            misses += 1
+            if time.monotonic() > deadline:
+                raise Refused(f"session {self.key!r}: nothing was stored: others write to it all the time")
+            if misses > _MAX_MISSES:
+                time.sleep(wait)
+                wait = min(wait * 2, _MAX_WAIT)
+
+    def _check_deleted(self, known: Head | None) -> None:
+        """Raise Conflict, once, if the generation that was written to here was deleted by somebody else."""
+        if known is None or known.status:
+            return
+        rows = self._parts.connections.read(self._parts.statements.generation, self.sid, known.uid)
+        if not rows:
+            self.forget()
+            raise Conflict(f"session {self.key!r} was deleted by another process; nothing was stored")
+
+    def _check_sealed(self) -> None:
+        """Raise Refused if the sessions were moved to another store."""
+        rows = self._parts.connections.read(self._parts.statements.store)
+        moved_to = rows[0][1] if rows else None
+        if moved_to is not None:
+            raise sealed(moved_to.decode())
+
+    def _number(
+        self, commits: Sequence[PendingCommit], head: Head | None, *, looks_up_ids: bool
+    ) -> tuple[Batch, list[int]]:
+        view = growing(self._parts, self.key, head, self._parts.connections.read)
+        view.looks_up_ids = view.looks_up_ids or looks_up_ids
+        for commit in commits:
+            commit.error = None
+        batch = Batch(
+            view, rules=self._parts.rules, now=self._parts.system.now(), relaxed=self._parts.connections.relaxed
+        )
+        return batch, [batch.take(commit) for commit in commits]
+
+    # ---- one batch
+
+    def _store(self, batch: Batch, head: Head | None, send: Send) -> bool:
+        """Store a batch; False if the session was not as it was known."""
+        requests, after = self._requests(batch, head)
+        try:
+            found = send(requests)
+        except (ConnectionLost, NotReplicated) as error:
+            found = self._settle(requests, batch, error)
+        failed = next((one for one in found if isinstance(one, Failed)), None)
+        if failed is not None:
+            raise failed
+        is_stored = isinstance(found[0], Result) and found[0].changed > 0
+        if is_stored:
+            self._head, self._is_known = after, True
+        return is_stored
+
+    def _settle(self, requests: Sequence[Request], batch: Batch, error: Exception) -> list[Result | Failed]:
+        """Find out whether a batch was stored whose statement had no answer, or else store it.
+
+        To send it again is harmless: the first one to set the number wins, be it the try that is still under way. What
+        is found must also be on the standby, if there is one: a commit after it shows that.
+        """
+        parts, deadline, wait = self._parts, time.monotonic() + self._parts.connections.patience, 0.02
+        last = batch.records[-1]
+        ours = (self.sid, batch.uid, last.n, parts.token, batch.lines[-1][:-1].decode())
+        while time.monotonic() < deadline:
+            try:
+                is_there, again = parts.connections.send(
+                    [(parts.statements.is_ours, ours), (parts.statements.flush, ours[:2])]
+                )
+                if isinstance(is_there, Result) and isinstance(again, Result) and is_there.rows:
+                    return [Result([], len(batch.lines))]
+                found = parts.connections.send(requests)
+                if not isinstance(found[0], Result) or found[0].changed:
+                    return found
+                # The number was set meanwhile: by us, or by somebody else.
+                rows = parts.connections.send([(parts.statements.is_ours, ours)])
+                if isinstance(rows[0], Result) and not rows[0].rows:
+                    return found
+            except (ConnectionLost, NotReplicated, Refused) as failure:
+                error = failure
+            time.sleep(wait)
+            wait = min(wait * 2, 0.5)
+        self.forget()
+        raise DurabilityUnknown(
+            f"session {self.key!r}: whether the messages were stored is not known: {error}; retry with the same id"
+        ) from error
+
+    def _requests(self, batch: Batch, head: Head | None) -> tuple[list[Request], Head]:
+        """The statements that store a batch, and the row as it will be then."""
+        parts, state, lines = self._parts, batch.state, [line[:-1].decode() for line in batch.lines]
+        is_new = not batch.records[0].n > 1
+        said = next((record.ts for record in reversed(batch.records) if record.t not in _ABOUT), None)
+        updated = sortable(parse_time(said)) if said is not None else None
+        minute = int(parse_time(said).timestamp() // 60) if said is not None else None
+        size = sum(map(len, batch.lines)) + sum(map(len, batch.payloads.values()))
+        uid = batch.uid
+        row: list[Value] = [self.sid, uid, batch.n, _encode(state).decode(), state.hd, state.mp, state.live]
+        row += [updated, minute, size]
+        if is_new:
+            created = batch.header.created
+            folded = parts.labels({}, self.key)[0]
+            row += [folded, parts.token, *_arrays(batch.records, lines)]
+            row += [self.key, created, "t" if is_internal(self.key) else "f", sortable(parse_time(created))]
+            row.append("t" if head is not None and head.forked else "f")
+            requests: list[Request] = [(parts.statements.create, row)]
+        elif len(lines) == 1:
+            row += [batch.n - 1, parts.token, batch.records[0].id, lines[0]]
+            requests = [(parts.statements.append, row)]
+        else:
+            row += [batch.records[0].n - 1, parts.token, *_arrays(batch.records, lines)]
+            requests = [(parts.statements.append_many, row)]
+        requests += self._labels(batch)
+        for name, data in batch.payloads.items():
+            n = next(record.n for record in batch.records if record.blobs is not None and name in blobs.names(record))
+            requests.append((parts.statements.keep_blob, [self.sid, uid, n, name, data, parts.token]))
+        before = head if head is not None and not head.status else _NO_HEAD
+        created = before.created or batch.header.created
+        after = before._replace(
+            forked=head is not None and head.forked,
+            uid=uid,
+            n=batch.n,
+            state=state,
+            created=created,
+            bytes=before.bytes + size,
+        )
+        after = after._replace(updated=updated or before.updated)
+        return requests, after
+
+    def _labels(self, batch: Batch) -> list[Request]:
+        """What sets the columns that a list is narrowed by, if the batch has new ones."""
+        found = next((record for record in reversed(batch.records) if record.t == "meta"), None)
+        if found is None:
+            return []
+        folded, cwd, pinned, tags = self._parts.labels(found.meta or {}, self.key)
+        values: list[Value] = [self.sid, batch.uid, found.n, folded, cwd, "t" if pinned else "f", array_of(tags)]
+        return [(self._parts.statements.labels, [*values, self._parts.token])]
+
+
+def sealed(place: str) -> Refused:
+    """The error for one who writes to a store whose sessions were moved elsewhere."""
+    return Refused(
+        f"nothing was stored: these sessions were moved to {place}; use that store, or take it back with "
+        "`nacre sessions unseal`"
+    )
+
+
+def _give(commits: Sequence[PendingCommit], numbers: Sequence[int]) -> None:
+    for commit, number in zip(commits, numbers, strict=True):
+        if commit.error is None:
+            commit.number = number
+
+
+def _arrays(records: Sequence[Record], lines: Sequence[str]) -> list[Value]:
+    return [
+        array_of([str(record.n) for record in records]),
+        array_of([record.id for record in records]),
+        array_of(lines),
+    ]
+
+
+def array_of(texts: Sequence[str | None]) -> str:
+    """An array as PostgreSQL reads it."""
+    quoted = ("NULL" if text is None else _quote(text) for text in texts)
+    return f"{{{','.join(quoted)}}}"
+
+
+def _quote(text: str) -> str:
+    text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
