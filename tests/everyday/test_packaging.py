@@ -59,7 +59,8 @@ def test_the_wheel_has_the_name_the_version_and_the_links(tmp_path: Path) -> Non
     assert Path(wheel).name.startswith("nacre_sessions-")
     assert (metadata["Name"], metadata["Version"]) == ("nacre-sessions", nacre.__version__)
     assert {line.partition(",")[0] for line in metadata.get_all("Project-URL", [])} >= {"Documentation", "Source"}
-    assert set(metadata.get_all("Provides-Extra", [])) >= {"agent", "serve", "embedded", "embeddings", "mcp", "all"}
+    extras = {"agent", "serve", "embedded", "embeddings", "mcp", "postgres", "all"}
+    assert set(metadata.get_all("Provides-Extra", [])) == extras
 
 
 def test_a_missing_extra_is_one_line_with_a_command_that_works(person: Person) -> None:
