@@ -1,18 +1,23 @@
 """Connections to PostgreSQL: a pool of them, statements sent in pipelines, and what its errors mean.
 
 The statements are few and fixed. They go through libpq as psycopg offers it (`psycopg.pq`), prepared once per
-connection, with texts as parameters: that takes a third of the time of a cursor, lets statements of several sessions
-share one round trip, and lets a caller stop waiting for a server that does not answer.
+connection, with texts as parameters: that takes half of the time of a cursor, and lets statements of several sessions
+share one round trip.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import select
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from shlex import quote
+from threading import Event, Thread
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from psycopg import pq
@@ -28,7 +33,8 @@ Value = str | bytes | int | None
 
 _DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 _TEXT, _BINARY = pq.Format.TEXT, pq.Format.BINARY
-_WAIT_CANCELLED = ("57014", "57P01")
+# A server that commits without its standby warns of it: the wait was cancelled, or the connection is to end.
+_WAIT_CANCELLED = ("01000", "57014", "57P01")
 _TRY_AGAIN = ("40001", "40P01", "25P03", "25006", "55P03")
 """Serialization, deadlock, a transaction that was idle for too long, a server that became a standby, a lock."""
 _GONE = ("57P01", "57P02", "57P03", "08000", "08003", "08006")
@@ -56,6 +62,9 @@ class Statement(NamedTuple):
     binary: bool = False
 
 
+Request = tuple[Statement, Sequence[Value]]
+
+
 class ConnectionLost(StoreError):
     """The server did not answer, or the connection broke: whether a statement was carried out is not known."""
 
@@ -75,7 +84,15 @@ class NotReplicated(StoreError):
 _BEGIN, _COMMIT = Statement(b"begin", b"BEGIN"), Statement(b"commit", b"COMMIT")
 _ROLLBACK = Statement(b"rollback", b"ROLLBACK")
 _DURABLE = Statement(b"durable", b"SET LOCAL synchronous_commit = on")
-_ABORTED = Failed("nothing was stored: a statement before this one failed", "25P02")
+_ABOUT = Statement(
+    b"about",
+    b"SELECT pg_backend_pid(), current_setting('synchronous_commit'), current_setting('server_encoding')",
+)
+_SET = Statement(
+    b"set",
+    b"SELECT set_config('synchronous_commit', $1, false), set_config('lock_timeout', $2, false),"
+    b" set_config('idle_in_transaction_session_timeout', $3, false)",
+)
 
 
 class Result(NamedTuple):
@@ -90,11 +107,16 @@ Run = Callable[..., Result]
 
 
 class Link(psycopg.Connection[Any]):
-    """A connection with what is known of it: the statements it has prepared, and what its server warned of."""
+    """A connection with what is known of it: the statements it has prepared, and what its server warned of.
+
+    Calls wait in libpq, where a signal cannot interrupt them. A server that is silent for too long is given up by
+    another thread, which looks at `busy_since`.
+    """
 
     prepared: set[bytes]
     warnings: list[str]
     is_pooled = False
+    busy_since: float | None = None
 
     def begin(self, *, relaxed: bool) -> None:
         """Learn what there is to know of a new connection, and make its commits durable."""
@@ -112,98 +134,110 @@ class Link(psycopg.Connection[Any]):
         if wanted and commits != wanted:
             if self.is_pooled and not relaxed:
                 raise ConfigError(
-                    f"synchronous_commit is {commits} behind a pooler, and commits would not be durable: "
+                    f"synchronous_commit is {commits}, and commits through the pooler would not be durable: "
                     "set it with ALTER ROLE … SET synchronous_commit = on"
                 )
             if not self.is_pooled:
                 self.execute(f"SET synchronous_commit = {wanted}")
-        self.pgconn.enter_pipeline_mode()
 
-    def send(self, requests: Sequence[tuple[Statement, Sequence[Value]]], *, timeout: float) -> list[Result | Failed]:
+    def send(self, requests: Sequence[Request]) -> list[Result | Failed]:
         """Run statements in one round trip and as one transaction; the results are in their order.
 
-        If one fails, nothing of them is stored: it has its error, and those after it have the same. Raises
-        ConnectionLost if what came of them is not known, NotReplicated if they are stored here but perhaps nowhere
-        else.
+        If one fails, nothing of them is stored: it has its error, and all others have the same. Raises ConnectionLost
+        if what came of them is not known, NotReplicated if they are stored here but perhaps nowhere else.
         """
-        pgconn, self.warnings[:] = self.pgconn, []
-        expected: list[bytes | None] = []
+        if self.warnings:
+            self.warnings.clear()
+        self.busy_since = time.monotonic()
         try:
-            for statement, values in requests:
-                params = [_encode(value) for value in values]
-                formats = [_BINARY if type(value) is bytes else _TEXT for value in values]
-                result = _BINARY if statement.binary else _TEXT
-                if self.is_pooled:
-                    pgconn.send_query_params(statement.text, params, None, formats, result)
-                else:
-                    if statement.name not in self.prepared and statement.name not in expected:
-                        pgconn.send_prepare(statement.name, statement.text)
-                        expected.append(statement.name)
-                    pgconn.send_query_prepared(statement.name, params, formats, result)
-                expected.append(None)
-            pgconn.pipeline_sync()
-            self._flush(timeout)
-            found = self._collect(expected, timeout)
-        except (psycopg.OperationalError, TimeoutError) as error:
+            if not self.is_pooled:
+                self._prepare(requests)
+            found = [self._run(*requests[0])] if len(requests) == 1 else self._run_together(requests)
+        except psycopg.OperationalError as error:
             raise ConnectionLost(f"the database does not answer: {_one_line(error)}") from error
-        if any(code in _WAIT_CANCELLED for code in self.warnings):
+        finally:
+            self.busy_since = None
+        if self.warnings and any(code in _WAIT_CANCELLED for code in self.warnings):
             raise NotReplicated("stored by the server, but the wait for its standby was cancelled")
         return found
 
-    def _flush(self, timeout: float) -> None:
-        """Hand everything to the network; read meanwhile, so that neither side waits for the other."""
-        while self.pgconn.flush():
-            self._wait(select.POLLIN | select.POLLOUT, timeout)
-            self.pgconn.consume_input()
+    def is_stale(self) -> bool:
+        """Tell whether the server has ended the connection while nobody used it: then there is something to read."""
+        poll = select.poll()
+        poll.register(self.pgconn.socket, select.POLLIN)
+        return bool(poll.poll(0))
 
-    def _collect(self, expected: Sequence[bytes | None], timeout: float) -> list[Result | Failed]:
-        """The results up to the end of the pipeline, one for each statement; what only prepared one has its name."""
+    def _prepare(self, requests: Sequence[Request]) -> None:
+        """Prepare the statements that this connection has not run before."""
+        for statement, _ in requests:
+            if statement.name not in self.prepared:
+                result = self.pgconn.prepare(statement.name, statement.text)
+                # What the server has against it is said when it is run.
+                if result.status in _DONE:
+                    self.prepared.add(statement.name)
+
+    def _run(self, statement: Statement, values: Sequence[Value]) -> Result | Failed:
+        name, text, is_binary = statement
+        params: Any = [_encode(value) for value in values]
+        # Without formats all are texts.
+        formats = [_BINARY if type(value) is bytes else _TEXT for value in values] if _has_bytes(values) else None
+        kind = _BINARY if is_binary else _TEXT
+        if name in self.prepared:
+            result = self.pgconn.exec_prepared(name, params, formats, kind)
+        else:
+            result = self.pgconn.exec_params(text, params, None, formats, kind)
+        return _rows(result) if result.status in _DONE else _failure(result)
+
+    def _run_together(self, requests: Sequence[Request]) -> list[Result | Failed]:
+        """Run statements as one pipeline."""
+        pgconn = self.pgconn
+        pgconn.enter_pipeline_mode()
+        for (name, text, is_binary), values in requests:
+            params = [_encode(value) for value in values]
+            formats = [_BINARY if type(value) is bytes else _TEXT for value in values] if _has_bytes(values) else None
+            kind = _BINARY if is_binary else _TEXT
+            if name in self.prepared:
+                pgconn.send_query_prepared(name, params, formats, kind)
+            else:
+                pgconn.send_query_params(text, params, None, formats, kind)
+        pgconn.pipeline_sync()
         found: list[Result | Failed] = []
         failure: Failed | None = None
-        for name in expected:
-            result = self._next(timeout)
-            is_done = result is not None and result.status in _DONE
-            if result is not None and not is_done and result.status != pq.ExecStatus.PIPELINE_ABORTED:
-                failure = failure or _failure(result)
-            if name is None:
-                found.append(_rows(result) if is_done and result is not None else failure or _ABORTED)
-            elif is_done:
-                # It stays prepared, whatever comes of the transaction.
-                self.prepared.add(name)
+        for _ in requests:
+            result = pgconn.get_result()
+            if result is not None and result.status in _DONE:
+                found.append(_rows(result))
+            elif failure is None:
+                failure = _failure(result)
             # The results of each end with None.
-            while self._next(timeout) is not None:
-                continue
-        end = self._next(timeout)
+            while result is not None:
+                result = pgconn.get_result()
+        end = pgconn.get_result()
         if end is None or end.status != pq.ExecStatus.PIPELINE_SYNC:
             raise psycopg.OperationalError("the connection is out of step")
-        return found if failure is None else [failure] * len(found)
+        pgconn.exit_pipeline_mode()
+        return found if failure is None else [failure] * len(requests)
 
-    def _next(self, timeout: float) -> pq.abc.PGresult | None:
-        while self.pgconn.is_busy():
-            self._wait(select.POLLIN, timeout)
-            self.pgconn.consume_input()
-        return self.pgconn.get_result()
 
-    def _wait(self, events: int, timeout: float) -> None:
-        poll = select.poll()
-        poll.register(self.pgconn.socket, events)
-        if not poll.poll(timeout * 1000):
-            raise TimeoutError(f"no answer within {timeout:g} seconds")
+def _has_bytes(values: Sequence[Value]) -> bool:
+    return any(type(value) is bytes for value in values)
 
 
 def _encode(value: Value) -> bytes | None:
-    if isinstance(value, str):
+    if type(value) is str:
         return value.encode()
-    return b"%d" % value if isinstance(value, int) else value
+    return b"%d" % value if type(value) is int else value  # type: ignore[return-value] # what is left is bytes or None
 
 
 def _rows(result: pq.abc.PGresult) -> Result:
-    width = range(result.nfields)
-    rows = [[result.get_value(row, column) for column in width] for row in range(result.ntuples)]
+    get, width = result.get_value, range(result.nfields)
+    rows = [[get(row, column) for column in width] for row in range(result.ntuples)]
     return Result(rows, result.command_tuples or 0)
 
 
-def _failure(result: pq.abc.PGresult) -> Failed:
+def _failure(result: pq.abc.PGresult | None) -> Failed:
+    if result is None:
+        raise psycopg.OperationalError("the connection was closed")
     code = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
     text = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace")
     severity = (result.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED) or b"").decode()
@@ -234,14 +268,33 @@ class Connections:
         timeout: float = 30.0,
     ) -> None:
         self.address, self.relaxed, self.size = address, relaxed, size
-        self.patience, self._timeout = patience, timeout
+        self.patience, self.timeout = patience, timeout
         self.is_pooled = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._links: WeakSet[Link] = WeakSet()
+        self._ending = Event()
+        self._watchdog = Thread(target=self._watch, args=(self._ending,), name="nacre-watchdog", daemon=True)
+        self._watchdog.start()
         self._pool = self._make()
+
+    def _watch(self, ending: Event) -> None:
+        """End the calls that wait for a server which has been silent for too long."""
+        while not ending.wait(min(1.0, self.timeout / 4)):
+            for link in list(self._links):
+                since = link.busy_since
+                if since is not None and time.monotonic() - since > self.timeout:
+                    logger.warning("the database is silent; a connection is given up", extra={"seconds": self.timeout})
+                    # The call in libpq ends with an error; whoever made it closes the connection.
+                    with suppress(OSError), socket.socket(fileno=os.dup(link.pgconn.socket)) as twin:
+                        twin.shutdown(socket.SHUT_RDWR)
 
     def _make(self) -> ConnectionPool[Link]:
         def begin(link: Link) -> None:
             link.begin(relaxed=self.relaxed)
             self.is_pooled = link.is_pooled
+            self._links.add(link)
 
         return ConnectionPool(
             self.address.conninfo,
@@ -263,14 +316,16 @@ class Connections:
             with Link.connect(self.address.conninfo, **_SETTINGS) as link:
                 link.begin(relaxed=self.relaxed)
                 self.is_pooled = link.is_pooled
-        except psycopg.Error as error:
+        except (psycopg.Error, ConnectionLost) as error:
             raise StoreError(f"the database at {self.address.shown} cannot be used: {_one_line(error)}") from error
 
-    @contextmanager
-    def link(self) -> Iterator[Link]:
-        """A connection for one round trip; one that is in doubt afterwards is not used again."""
+    def take(self) -> Link:
+        """Take a connection, to be given back; raises Refused if there is none within the time."""
         try:
-            link = self._pool.getconn()
+            while (link := self._pool.getconn()).is_stale():
+                link.close()
+                self._pool.putconn(link)
+            return link
         except (PoolTimeout, TooManyRequests) as error:
             raise Refused(
                 f"no connection to the database within {self.patience:g} seconds, nothing was stored: it is down, or "
@@ -278,26 +333,33 @@ class Connections:
             ) from error
         except PoolClosed as error:
             raise StoreError("the store is closed") from error
-        is_sound = False
+
+    def give_back(self, link: Link, *, is_sound: bool = True) -> None:
+        """Give a connection back; one that is in doubt, because an answer may be under way, is not used again."""
+        if not is_sound and link.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            link.close()
+        self._pool.putconn(link)
+
+    @contextmanager
+    def link(self) -> Iterator[Link]:
+        """A connection for some round trips."""
+        link, is_sound = self.take(), False
         try:
             yield link
             is_sound = True
         finally:
-            # Whatever was raised, there may be answers under way.
-            if not is_sound and link.pgconn.transaction_status != pq.TransactionStatus.IDLE:
-                link.close()
-            self._pool.putconn(link)
+            self.give_back(link, is_sound=is_sound)
 
-    def send(self, requests: Sequence[tuple[Statement, Sequence[Value]]]) -> list[Result | Failed]:
+    def send(self, requests: Sequence[Request]) -> list[Result | Failed]:
         """Run statements as one transaction in one round trip; raises ConnectionLost, NotReplicated or Refused."""
         with self.link() as link:
-            return link.send(requests, timeout=self._timeout)
+            return link.send(requests)
 
     def read(self, statement: Statement, *values: Value) -> list[list[bytes | None]]:
         """The rows that a statement gives, which changes nothing: it is tried again for a while if that may help."""
         return self.read_together([(statement, values)])[0]
 
-    def read_together(self, requests: Sequence[tuple[Statement, Sequence[Value]]]) -> list[list[list[bytes | None]]]:
+    def read_together(self, requests: Sequence[Request]) -> list[list[list[bytes | None]]]:
         """The rows of several statements that see the database one after the other, in one round trip."""
 
         def attempt() -> list[list[list[bytes | None]]]:
@@ -312,8 +374,8 @@ class Connections:
         while True:
             try:
                 return attempt()
-            except (ConnectionLost, Failed) as error:
-                is_passing = isinstance(error, ConnectionLost) or error.code in _TRY_AGAIN
+            except (ConnectionLost, NotReplicated, Failed) as error:
+                is_passing = not isinstance(error, Failed) or error.code in _TRY_AGAIN
                 if not is_passing or time.monotonic() + wait > deadline:
                     raise StoreError(f"{self.address.shown}: {error}") from error
             time.sleep(wait)
@@ -331,7 +393,7 @@ class Connections:
         with self.link() as link:
 
             def run(statement: Statement, *values: Value) -> Result:
-                return _checked(link.send([(statement, values)], timeout=self._timeout)[0], self.address)
+                return _checked(link.send([(statement, values)])[0], self.address)
 
             run(_BEGIN)
             try:
@@ -358,9 +420,10 @@ class Connections:
 
     def begin_in_child(self) -> None:
         """After a fork: the connections are the parent's."""
-        self._pool = self._make()
+        self._begin()
 
     def close(self) -> None:
+        self._ending.set()
         self._pool.close()
 
 
@@ -379,7 +442,7 @@ def explain(error: Failed, address: Address) -> StoreError:
     if error.code in _NOT_MADE:
         return StoreError(
             f"{address.shown} has no tables of nacre in schema {address.schema!r}, or of another version: "
-            f"run `nacre store init {address.shown}`, or `nacre store upgrade`"
+            f"run `nacre store init {quote(address.shown)}`, or `nacre store upgrade`"
         )
     if error.code in _FORBIDDEN:
         return StoreError(f"{address.shown}: {error}; docs/postgres.md says what the role needs")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -29,15 +29,13 @@ from nacre.records import Record, Restore, Transaction
 from nacre.storage import blobs
 from nacre.storage.format import unseal
 from nacre.storage.postgres.connections import Run
+from nacre.storage.postgres.database import Database
 from nacre.storage.postgres.moving import lock
-from nacre.storage.postgres.schema import ACTIVE
+from nacre.storage.postgres.schema import ACTIVE, ARCHIVED
 from nacre.storage.postgres.view import Head, PostgresView, sid_of
 from nacre.storage.postgres.writer import growing
 from nacre.storage.quarantine import IN_PLACE, MISSING, ROTTEN, Aside, entry_of
 from nacre.storage.transaction import Batch, PendingCommit
-
-if TYPE_CHECKING:
-    from nacre.storage.postgres.store import PostgresStore
 
 logger = logging.getLogger(__name__)
 
@@ -47,19 +45,18 @@ _encode = msgspec.json.Encoder().encode
 # ---- finding
 
 
-def verify(store: PostgresStore, key: str | None) -> Report:
+def verify(database: Database, key: str | None) -> Report:
     """Read every line of a session, or of all, and report what is wrong; changes nothing."""
     found: list[Finding] = []
     if key is not None:
-        aside = _asides(store, key)
-        heads = store.heads(key) if not aside else _heads(store, key)
-        found += (finding for head in heads for finding in _findings(store, store.view(key, head), aside))
+        aside = _asides(database, key)
+        heads = database.heads(key) if aside else database.known_heads(key)
+        found += (finding for head in heads for finding in _findings(database, database.view(key, head), aside))
     else:
-        for archived in (False, True):
-            for listed in store.each(archived=archived):
-                view = store.view(listed.key, listed.view.head)  # type: ignore[attr-defined] # ours
-                found += _findings(store, view, _asides(store, listed.key))
-    for entry in entries(store, key):
+        for status in (ACTIVE, ARCHIVED):
+            for name, head in database.each(status):
+                found += _findings(database, database.view(name, head), _asides(database, name))
+    for entry in entries(database, key):
         if not entry.settled:
             detail = describe_quarantine([entry])
             detail = f"{detail}: {entry.reason}" if entry.bytes else detail
@@ -67,7 +64,7 @@ def verify(store: PostgresStore, key: str | None) -> Report:
     return Report(findings=tuple(found))
 
 
-def _findings(store: PostgresStore, view: PostgresView, aside: Sequence[_Row]) -> Iterator[Finding]:
+def _findings(database: Database, view: PostgresView, aside: Sequence[_Row]) -> Iterator[Finding]:
     """Everything that is wrong with one generation."""
     key, head = view.key, view.head
     known = {n for row in aside if row.aside.uid == head.uid for n in range(row.n, row.upto + 1)}
@@ -83,7 +80,7 @@ def _findings(store: PostgresStore, view: PostgresView, aside: Sequence[_Row]) -
         if before is not None and record.n == before.n + 1 and _is_a_change(record):
             refers_to = record.upto or record.to
             is_unknown = refers_to is not None and refers_to > 0 and view.find(refers_to) is None
-            if not is_unknown and store.parts.rules.replay(record, before.st, view) != (record.p, record.st):
+            if not is_unknown and database.rules.replay(record, before.st, view) != (record.p, record.st):
                 detail = f"record {record.n} does not follow from the one before it"
                 yield _finding(view, "state", record.n, detail)
         before = record
@@ -146,12 +143,12 @@ class _Row(NamedTuple):
     upto: int
 
 
-def _asides(store: PostgresStore, key: str | None) -> list[_Row]:
+def _asides(database: Database, key: str | None) -> list[_Row]:
     """Everything that was set aside of a session, or of all, settled too."""
     if key is None:
-        rows = store.connections.read(store.statements.all_quarantined)
+        rows = database.connections.read(database.statements.all_quarantined)
     else:
-        rows = store.connections.read(store.statements.quarantined, sid_of(key))
+        rows = database.connections.read(database.statements.quarantined, sid_of(key))
     found = []
     for row in rows:
         of, e, uid, kind, detail, ts, data, settled, n, upto = [(value or b"").decode() for value in row]
@@ -161,50 +158,50 @@ def _asides(store: PostgresStore, key: str | None) -> list[_Row]:
     return found
 
 
-def entries(store: PostgresStore, key: str | None) -> list[QuarantineEntry]:
+def entries(database: Database, key: str | None) -> list[QuarantineEntry]:
     """What was set aside, by session and number."""
-    found = [entry_of(row.aside, row.aside.key) for row in _asides(store, key)]
+    found = [entry_of(row.aside, row.aside.key) for row in _asides(database, key)]
     return sorted(found, key=lambda entry: (entry.key, entry.n))
 
 
-def repair(store: PostgresStore, key: str) -> Receipt:
+def repair(database: Database, key: str) -> Receipt:
     """Move rows that are not what was written to the quarantine, and note which are missing."""
-    noted = [(row.aside.uid, row.n, row.upto) for row in _asides(store, key)]
+    noted = [(row.aside.uid, row.n, row.upto) for row in _asides(database, key)]
 
     def work(run: Run) -> tuple[int, int]:
         kept = aside = 0
-        for head in lock(store, run, key):
-            view = store.view(key, head, run)
+        for head in lock(database, run, key):
+            view = database.view(key, head, run)
             kept += sum(1 for _ in view.all())
             known = {n for uid, first, last in noted if uid == head.uid for n in range(first, last + 1)}
             damaged = {n: line for n, line in view.damaged.items() if n not in known}
             missing = list(_runs(set(_missing(view)) - known))
             for n, line in damaged.items():
                 kind = IN_PLACE if n <= head.shared else ROTTEN
-                _set_aside(store, run, view, (n, n), kind=kind, detail=_what_is_wrong(n, line), data=line)
+                _set_aside(database, run, view, (n, n), kind=kind, detail=_what_is_wrong(n, line), data=line)
                 if n > head.shared:
-                    run(store.statements.erase_record, sid_of(key), head.uid, n)
+                    run(database.statements.erase_record, sid_of(key), head.uid, n)
             for first, last in missing:
                 names = f"records {first} to {last} are" if last > first else f"record {first} is"
-                _set_aside(store, run, view, (first, last), kind=MISSING, detail=f"{names} missing", data=b"")
+                _set_aside(database, run, view, (first, last), kind=MISSING, detail=f"{names} missing", data=b"")
             if damaged or missing:
-                run(store.statements.set_holes, sid_of(key), head.uid)
+                run(database.statements.set_holes, sid_of(key), head.uid)
                 aside += len(damaged) + len(missing)
         return kept, aside
 
-    kept, aside = store.connections.in_transaction(work)
+    kept, aside = database.connections.in_transaction(work)
     if not kept and not noted:
-        store.heads(key)
+        database.known_heads(key)
     if aside:
         logger.warning(
             "session %r: %d damaged or missing parts were set aside; `nacre sessions verify` shows where", key, aside
         )
-    where = f"{store.location} (quarantine)" if aside else None
+    where = f"{database.location} (quarantine)" if aside else None
     return Receipt(key=key, kept=kept, set_aside=aside, quarantine=where)
 
 
 def _set_aside(  # noqa: PLR0913 - what there is to say of a row
-    store: PostgresStore,
+    database: Database,
     run: Run,
     view: PostgresView,
     numbers: tuple[int, int],
@@ -213,40 +210,40 @@ def _set_aside(  # noqa: PLR0913 - what there is to say of a row
     detail: str,
     data: bytes,
 ) -> None:
-    ts = timestamp(store.parts.system.now())
-    run(store.statements.set_aside, sid_of(view.key), view.uid, view.key, *numbers, kind, detail, ts, data)
+    ts = timestamp(database.system.now())
+    run(database.statements.set_aside, sid_of(view.key), view.uid, view.key, *numbers, kind, detail, ts, data)
 
 
 # ---- settling
 
 
-def restore(store: PostgresStore, key: str, n: int | None) -> Settlement:
+def restore(database: Database, key: str, n: int | None) -> Settlement:
     """Append the whole records of entries that are not settled to their generation, and settle the entries."""
-    known = _chosen(store, key, n)
+    known = _chosen(database, key, n)
     if not any(True for row in known for _ in row.aside.records()):
         return Settlement(key=key)
     left = [row.aside for row in known if not row.aside.settled]
 
     def work(run: Run) -> Settlement:
-        heads = {head.uid: head for head in lock(store, run, key)}
+        heads = {head.uid: head for head in lock(database, run, key)}
         newest = next(reversed(heads.values()), None)
         numbers: list[int] = []
         for uid in sorted({aside.uid for aside in left}):
             head = heads.get(uid) or newest
             if head is None:
                 raise SessionNotFound(f"there is no session {key!r} to restore into; add a message to it first")
-            done, heads[head.uid] = _append(store, run, key, head, [aside for aside in left if aside.uid == uid])
+            done, heads[head.uid] = _append(database, run, key, head, [aside for aside in left if aside.uid == uid])
             numbers += done
         for aside in left:
-            run(store.statements.settle, sid_of(key), aside.n, "restored")
+            run(database.statements.settle, sid_of(key), aside.n, "restored")
         return Settlement(key=key, entries=tuple(aside.n for aside in left), numbers=tuple(numbers))
 
-    return store.connections.in_transaction(work)
+    return database.connections.in_transaction(work)
 
 
-def _append(store: PostgresStore, run: Run, key: str, head: Head, asides: Sequence[Aside]) -> tuple[list[int], Head]:
+def _append(database: Database, run: Run, key: str, head: Head, asides: Sequence[Aside]) -> tuple[list[int], Head]:
     """Append the records of entries to a generation, active or archived, unless it has them."""
-    view = growing(store.parts, key, head._replace(status=ACTIVE), lambda *args: run(*args).rows)
+    view = growing(database, key, head._replace(status=ACTIVE), lambda *args: run(*args).rows)
     found: dict[tuple[int, str], Restore] = {}
     for aside in asides:
         for record, line in aside.records():
@@ -259,45 +256,38 @@ def _append(store: PostgresStore, run: Run, key: str, head: Head, asides: Sequen
             found.pop(record.restored_from[1:], None)
     if not found:
         return [], head
-    batch = Batch(view, rules=store.parts.rules, now=store.parts.system.now())
+    batch = Batch(view, rules=database.rules, now=database.system.now())
     commit = PendingCommit(Transaction(operations=list(found.values())))
     batch.take(commit)
     if commit.error is not None:
         raise commit.error
     sid = sid_of(key)
     for record, line in zip(batch.records, batch.lines, strict=True):
-        run(store.statements.add_record, sid, head.uid, record.n, store.parts.token, None, line[:-1].decode())
+        run(database.statements.add_record, sid, head.uid, record.n, database.token, None, line[:-1].decode())
     for hash_, data in batch.payloads.items():
-        run(store.statements.keep_blob, sid, head.uid, batch.records[0].n, hash_, data, store.parts.token)
+        run(database.statements.keep_blob, sid, head.uid, batch.records[0].n, hash_, data, database.token)
     state, size = batch.state, sum(map(len, batch.lines))
     values = (batch.n, _encode(state).decode(), state.hd, state.mp, state.live, size)
-    run(store.statements.set_head, sid, head.uid, *values)
+    run(database.statements.set_head, sid, head.uid, *values)
     after = head._replace(n=batch.n, state=state)
     return [record.n for record in batch.records], after
 
 
-def discard(store: PostgresStore, key: str, n: int | None) -> Settlement:
+def discard(database: Database, key: str, n: int | None) -> Settlement:
     """Settle entries without their records; their bytes stay."""
-    left = [row.aside for row in _chosen(store, key, n) if not row.aside.settled]
+    left = [row.aside for row in _chosen(database, key, n) if not row.aside.settled]
 
     def work(run: Run) -> None:
         for aside in left:
-            run(store.statements.settle, sid_of(key), aside.n, "discarded")
+            run(database.statements.settle, sid_of(key), aside.n, "discarded")
 
     if left:
-        store.connections.in_transaction(work)
+        database.connections.in_transaction(work)
     return Settlement(key=key, entries=tuple(aside.n for aside in left))
 
 
-def _chosen(store: PostgresStore, key: str, n: int | None) -> list[_Row]:
-    found = [row for row in _asides(store, key) if n in (None, row.aside.n)]
+def _chosen(database: Database, key: str, n: int | None) -> list[_Row]:
+    found = [row for row in _asides(database, key) if n in (None, row.aside.n)]
     if n is not None and not found:
         raise SessionNotFound(f"session {key!r} has no quarantine entry {n}")
     return found
-
-
-def _heads(store: PostgresStore, key: str) -> list[Head]:
-    try:
-        return store.heads(key)
-    except SessionNotFound:
-        return []

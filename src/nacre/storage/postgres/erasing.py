@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from nacre.codec import timestamp
@@ -14,26 +12,24 @@ from nacre.storage import blobs
 from nacre.storage.format import seal
 from nacre.storage.holes import Trace, has_content, hole, plan
 from nacre.storage.postgres.connections import Run
+from nacre.storage.postgres.database import Database
 from nacre.storage.postgres.moving import check_not_sealed, lock
 from nacre.storage.postgres.schema import TRASHED
 from nacre.storage.postgres.view import Head, PostgresView, head_of, plain_uid, sid_of
 from nacre.storage.protocol import BegunRedaction, FindCopies
 
-if TYPE_CHECKING:
-    from nacre.storage.postgres.store import PostgresStore
-
 _encode = msgspec.json.Encoder().encode
 
 
 def redact(  # noqa: PLR0913 - as a backend has it
-    store: PostgresStore, key: str, n: int, *, uid: str, find_copies: FindCopies, has_copies: bool
+    database: Database, key: str, n: int, *, uid: str, find_copies: FindCopies, has_copies: bool
 ) -> Redaction:
     """Erase the content of a record and of those that repeat it, in one transaction; forks keep theirs."""
 
     def work(run: Run) -> Redaction:
-        check_not_sealed(store, run)
-        head = _choose(lock(store, run, key, trashed=True), key, uid)
-        view = store.view(key, head, run)
+        check_not_sealed(database, run)
+        head = _choose(lock(database, run, key, trashed=True), key, uid)
+        view = database.view(key, head, run)
         record = view.find(n)
         if record is None or not has_content(record):
             raise Conflict(f"session {key!r} has no message {n} whose content can be erased")
@@ -42,25 +38,25 @@ def redact(  # noqa: PLR0913 - as a backend has it
         lines = {one.n: line[:-1] for one, line in view.all_lines()}
         holes = {at: new for at, line in lines.items() if (new := hole(line, found.erased)) is not None}
         erased = tuple(at for at in holes if at in found.erased.numbers)
-        forks = sorted(_sharers(store, run, key, head, record))
+        forks = sorted(_sharers(database, run, key, head, record))
         for at, new in holes.items():
-            _keep_for_forks(store, run, view, at, lines[at])
-            _set_line(store, run, view, at, new)
+            _keep_for_forks(database, run, view, at, lines[at])
+            _set_line(database, run, view, at, new)
         for name in found.payloads:
-            run(store.statements.erase_blob, sid_of(key), head.uid, name)
+            run(database.statements.erase_blob, sid_of(key), head.uid, name)
         for at in erased:
-            run(store.statements.erase_text, sid_of(key), head.uid, at)
+            run(database.statements.erase_text, sid_of(key), head.uid, at)
         # 2. What was set aside of them.
         trace, blanked = Trace(found.erased, [lines[at] for at in erased]), 0
-        for e, data in run(store.statements.quarantined_data, sid_of(key), head.uid).rows:
+        for e, data in run(database.statements.quarantined_data, sid_of(key), head.uid).rows:
             was = bytes.fromhex((data or b"").decode())
             if (new := trace.blank(was)) != was:
                 blanked += 1
-                run(store.statements.set_quarantined, sid_of(key), int(e or b"0"), new)
+                run(database.statements.set_quarantined, sid_of(key), int(e or b"0"), new)
         # 3. A mark shows others that the session has changed.
-        _append_mark(store, run, view)
+        _append_mark(database, run, view)
         if has_copies:
-            run(store.statements.begin_redaction, sid_of(key), head.uid, n, key)
+            run(database.statements.begin_redaction, sid_of(key), head.uid, n, key)
         return Redaction(
             key=key,
             generation=head.uid,
@@ -73,19 +69,19 @@ def redact(  # noqa: PLR0913 - as a backend has it
             forks=tuple(forks),
         )
 
-    return store.connections.in_transaction(work)
+    return database.connections.in_transaction(work)
 
 
-def end(store: PostgresStore, redaction: Redaction) -> None:
+def end(database: Database, redaction: Redaction) -> None:
     """Note that no copy of what was erased is left."""
     values = (sid_of(redaction.key), redaction.generation, redaction.n)
-    if store.connections.read(store.statements.is_redacting, *values):
-        store.connections.in_transaction(lambda run: run(store.statements.end_redaction, *values))
+    if database.connections.read(database.statements.is_redacting, *values):
+        database.connections.in_transaction(lambda run: run(database.statements.end_redaction, *values))
 
 
-def begun(store: PostgresStore) -> list[BegunRedaction]:
+def begun(database: Database) -> list[BegunRedaction]:
     """Redactions whose copies elsewhere are still to be erased."""
-    rows = store.connections.read(store.statements.redactions)
+    rows = database.connections.read(database.statements.redactions)
     return [
         BegunRedaction(
             Redaction(key=(key or b"").decode(), generation=plain_uid(uid), n=int(n or b"0")),
@@ -105,47 +101,47 @@ def _choose(heads: list[Head], key: str, uid: str) -> Head:
     return found[-1]
 
 
-def _set_line(store: PostgresStore, run: Run, view: PostgresView, n: int, line: bytes) -> None:
+def _set_line(database: Database, run: Run, view: PostgresView, n: int, line: bytes) -> None:
     """Let a record be another line; in a fork, one of its own in the place of a shared one."""
     sid, uid = sid_of(view.key), view.uid
-    if not run(store.statements.set_line, sid, uid, n, line.decode()).changed:
-        run(store.statements.add_record, sid, uid, n, store.parts.token, None, line.decode())
-        run(store.statements.set_patched, sid, uid)
+    if not run(database.statements.set_line, sid, uid, n, line.decode()).changed:
+        run(database.statements.add_record, sid, uid, n, database.token, None, line.decode())
+        run(database.statements.set_patched, sid, uid)
 
 
-def _keep_for_forks(store: PostgresStore, run: Run, view: PostgresView, n: int, line: bytes) -> None:
+def _keep_for_forks(database: Database, run: Run, view: PostgresView, n: int, line: bytes) -> None:
     """Give every fork that shares a record of this generation one of its own, and the payloads that it names."""
     sid, uid = sid_of(view.key), view.uid
     if n <= view.head.shared:
         return
-    for fork_sid, fork_uid in run(store.statements.forks_at, sid, uid, n).rows:
+    for fork_sid, fork_uid in run(database.statements.forks_at, sid, uid, n).rows:
         theirs = ((fork_sid or b"").decode(), (fork_uid or b"").decode())
-        run(store.statements.add_patch, *theirs, n, store.parts.token, line.decode())
-        run(store.statements.set_patched, *theirs)
+        run(database.statements.add_patch, *theirs, n, database.token, line.decode())
+        run(database.statements.set_patched, *theirs)
         record = view.find(n)
         for name in blobs.names(record) if record is not None and record.blobs is not None else ():
-            run(store.statements.copy_blob, sid, uid, name, *theirs, n)
+            run(database.statements.copy_blob, sid, uid, name, *theirs, n)
 
 
-def _sharers(store: PostgresStore, run: Run, key: str, head: Head, record: Record) -> set[str]:
+def _sharers(database: Database, run: Run, key: str, head: Head, record: Record) -> set[str]:
     """The keys of other sessions that have the same record: forks of this one, and those it was forked from."""
     owner = next((level for level in head.base if record.n <= level.upto), None)
     sid, uid = (owner.sid, owner.uid) if owner is not None else (sid_of(key), head.uid)
-    places = [(sid.encode(), uid.encode()), *run(store.statements.forks_at, sid, uid, record.n).rows]
+    places = [(sid.encode(), uid.encode()), *run(database.statements.forks_at, sid, uid, record.n).rows]
     found: set[str] = set()
     for their_sid, their_uid in places:
-        rows = run(store.statements.named, (their_sid or b"").decode(), (their_uid or b"").decode()).rows
+        rows = run(database.statements.named, (their_sid or b"").decode(), (their_uid or b"").decode()).rows
         for their_key, *row in rows:
             name = (their_key or b"").decode()
-            other = store.view(name, head_of(row), run)
+            other = database.view(name, head_of(row), run)
             if other.uid != head.uid and name and other.find(record.n) == record:
                 found.add(name)
     return found
 
 
-def _append_mark(store: PostgresStore, run: Run, view: PostgresView) -> None:
+def _append_mark(database: Database, run: Run, view: PostgresView) -> None:
     n, sid = view.n + 1, sid_of(view.key)
-    ts = timestamp(store.parts.system.now())
+    ts = timestamp(database.system.now())
     line = seal(Record(v=FORMAT, n=n, t="mark", ts=ts, kept=view.n, st=view.state))
-    run(store.statements.add_record, sid, view.uid, n, store.parts.token, None, line[:-1].decode())
-    run(store.statements.set_number, sid, view.uid, n, _encode(view.state).decode(), len(line))
+    run(database.statements.add_record, sid, view.uid, n, database.token, None, line[:-1].decode())
+    run(database.statements.set_number, sid, view.uid, n, _encode(view.state).decode(), len(line))

@@ -1,8 +1,8 @@
 """Telling others that a session has changed: LISTEN and NOTIFY, with a slow look as a safety net.
 
-A notice is sent after the commit, for all changes of a few milliseconds together: within a transaction it would take
-a lock of the whole database. It only says where to look. One that is lost is made up for by the slow look, which is
-also all there is behind a pooler, where nobody can listen.
+A notice is sent after the commit, at once for the first change and then for all of a twentieth of a second together:
+within a transaction it would take a lock of the whole database. It only says where to look. One that is lost is made
+up for by the slow look, which is also all there is with a pooler in between, where nobody can listen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nacre.storage.watch import MemoryWatch
 
 logger = logging.getLogger(__name__)
 
-_GATHER = 0.01
+_GATHER = 0.05
 _SLOW_LOOK = 5.0
 _LOOK_BEHIND_POOLER = 0.5
 _MAX_NAMED = 200
@@ -99,7 +99,6 @@ class Notices:
     def _send(self) -> None:
         while not self._ending.is_set() or self._changed:
             self._is_due.wait()
-            self._ending.wait(_GATHER)
             self._is_due.clear()
             with self._lock:
                 changed, self._changed = self._changed, set()
@@ -111,6 +110,7 @@ class Notices:
             except StoreError as error:
                 # The slow look finds it.
                 logger.debug("a notice was not sent", extra={"error": describe_error(error)})
+            self._ending.wait(_GATHER)
 
     def _listen(self, is_ready: Event) -> None:
         """Listen, again and again if the connection breaks; after each break anything may have changed."""

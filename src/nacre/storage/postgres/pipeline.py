@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from threading import Lock
 
-from nacre.storage.postgres.connections import ConnectionLost, Connections, Failed, Result, Statement, Value
-
-Request = tuple[Statement, Sequence[Value]]
+from nacre.storage.postgres.connections import ConnectionLost, Connections, Failed, Link, Request, Result
 
 _MAX_JOBS = 64
 _LANES = 4
@@ -48,10 +46,21 @@ class Pipeline:
         self._lock = Lock()
         self._waiting: deque[_Job] = deque()
         self._leaders = 0
+        # Connections that are kept, one for each leader: to take one from the pool costs as much as to encode a record.
+        self._links: list[Link] = []
         self.round_trips = 0
 
     def send(self, requests: Sequence[Request]) -> list[Result | Failed]:
         """Run statements as one transaction; they begin with the session's sid. Raises as `Connections.send` does."""
+        with self._lock:
+            is_free = not self._waiting and self._leaders < _LANES
+            self._leaders += is_free
+        if is_free:
+            try:
+                return self._send(requests)
+            finally:
+                with self._lock:
+                    self._pass_on()
         job = _Job(requests)
         try:
             with self._lock:
@@ -108,17 +117,39 @@ class Pipeline:
             self._leaders -= 1
 
     def _run(self, jobs: list[_Job]) -> None:
-        jobs.sort(key=lambda job: str(job.requests[0][1][0]))
-        self.round_trips += 1
-        found = self._connections.send([request for job in jobs for request in job.requests])
-        if len(jobs) > 1 and any(isinstance(one, Failed) for one in found):
-            for job in jobs:
-                try:
-                    job.found = self._connections.send(job.requests)
-                except Exception as error:  # noqa: BLE001 - its caller gets it
-                    job.error = error
-            return
+        if len(jobs) > 1:
+            jobs.sort(key=lambda job: str(job.requests[0][1][0]))
+            found = self._send([request for job in jobs for request in job.requests])
+            if any(isinstance(one, Failed) for one in found):
+                for job in jobs:
+                    try:
+                        job.found = self._send(job.requests)
+                    except Exception as error:  # noqa: BLE001 - its caller gets it
+                        job.error = error
+                return
+        else:
+            found = self._send(jobs[0].requests)
         at = 0
         for job in jobs:
             job.found = found[at : at + len(job.requests)]
             at += len(job.requests)
+
+    def _send(self, requests: Sequence[Request]) -> list[Result | Failed]:
+        """Send statements over a connection that is kept, or a new one."""
+        self.round_trips += 1
+        link = self._links.pop() if self._links else self._connections.take()
+        is_sound = False
+        try:
+            found = link.send(requests)
+            is_sound = True
+            return found
+        finally:
+            if is_sound:
+                self._links.append(link)
+            else:
+                self._connections.give_back(link, is_sound=False)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        while self._links:
+            self._connections.give_back(self._links.pop())

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shlex import quote
 
 import psycopg
 
@@ -175,7 +176,7 @@ def upgrade(address: Address) -> tuple[int, int]:
     with _connected(address) as link:
         found = _version(link, address.schema)
         if not found:
-            raise StoreError(f"{address.shown} has no tables of nacre: run `nacre store init {address.shown}`")
+            raise StoreError(f"{address.shown} has no tables of nacre: run `nacre store init {quote(address.shown)}`")
         if found > VERSION:
             raise FormatTooNew(
                 f"{address.shown} has tables of version {found}, this nacre knows {VERSION}: update nacre"

@@ -37,7 +37,7 @@ _TEXTS = {
         WITH head AS (
             UPDATE {s}.sessions SET n = $3::bigint, state = $4, hd = $5::bigint, mp = $6::bigint, live = $7::bigint,
                 updated = coalesce($8, updated), minute = coalesce($9::integer, minute),
-                changed = extract(epoch FROM now())::bigint / 60, bytes = bytes + $10::bigint
+                changed = floor(date_part('epoch', now()) / 60)::integer, bytes = bytes + $10::bigint
             WHERE sid = $1::uuid AND uid = $2::uuid AND n = $11::bigint AND status = 0 AND NOT sealed
             RETURNING 1)
         INSERT INTO {s}.records (sid, uid, n, writer, id, line)
@@ -46,7 +46,7 @@ _TEXTS = {
         WITH head AS (
             UPDATE {s}.sessions SET n = $3::bigint, state = $4, hd = $5::bigint, mp = $6::bigint, live = $7::bigint,
                 updated = coalesce($8, updated), minute = coalesce($9::integer, minute),
-                changed = extract(epoch FROM now())::bigint / 60, bytes = bytes + $10::bigint
+                changed = floor(date_part('epoch', now()) / 60)::integer, bytes = bytes + $10::bigint
             WHERE sid = $1::uuid AND uid = $2::uuid AND n = $11::bigint AND status = 0 AND NOT sealed
             RETURNING 1)
         INSERT INTO {s}.records (sid, uid, n, writer, id, line)
@@ -57,7 +57,8 @@ _TEXTS = {
             INSERT INTO {s}.sessions (sid, uid, key, status, n, state, hd, mp, live, first, created, updated, minute,
                 changed, bytes, internal, folded, began, forked)
             SELECT $1::uuid, $2::uuid, $16, 0, $3::bigint, $4, $5::bigint, $6::bigint, $7::bigint, 1, $17, $8,
-                $9::integer, extract(epoch FROM now())::bigint / 60, $10::bigint, $18::boolean, $11, $19, $20::boolean
+                $9::integer, floor(date_part('epoch', now()) / 60)::integer, $10::bigint, $18::boolean, $11, $19,
+                $20::boolean
             FROM place
             WHERE NOT EXISTS (SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND uid >= $2::uuid)
             ON CONFLICT DO NOTHING RETURNING 1)
@@ -85,13 +86,13 @@ _TEXTS = {
     "lock_all": f"""
         SELECT {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= $2::smallint ORDER BY uid FOR UPDATE""",
     "set_status": """
-        UPDATE {s}.sessions SET status = $3::smallint, changed = extract(epoch FROM now())::bigint / 60
+        UPDATE {s}.sessions SET status = $3::smallint, changed = floor(date_part('epoch', now()) / 60)::integer
         WHERE sid = $1::uuid AND uid = $2::uuid""",
     "create_fork": """
         INSERT INTO {s}.sessions (sid, uid, key, status, n, state, hd, mp, live, first, base, forked, holes, created,
             updated, began, minute, changed, bytes, internal, folded, cwd, pinned, tags)
         VALUES ($1::uuid, $2::uuid, $3, 0, $4::bigint, $5, $6::bigint, $7::bigint, $8::bigint, $4::bigint, $9, true,
-            $10::boolean, $11, $19, $19, $12::integer, extract(epoch FROM now())::bigint / 60, $13::bigint,
+            $10::boolean, $11, $19, $19, $12::integer, floor(date_part('epoch', now()) / 60)::integer, $13::bigint,
             $14::boolean,
             $15, $16, $17::boolean, $18::text[])""",
     "add_record": """
@@ -139,7 +140,7 @@ _TEXTS = {
         UPDATE {s}.sessions SET patched = true WHERE sid = $1::uuid AND uid = $2::uuid""",
     "set_number": """
         UPDATE {s}.sessions SET n = $3::bigint, state = $4, bytes = bytes + $5::bigint, indexed = 0,
-            changed = extract(epoch FROM now())::bigint / 60
+            changed = floor(date_part('epoch', now()) / 60)::integer
         WHERE sid = $1::uuid AND uid = $2::uuid""",
     "add_patch": """
         INSERT INTO {s}.records (sid, uid, n, writer, id, line)
@@ -184,11 +185,11 @@ _TEXTS = {
     "erase_record": """
         DELETE FROM {s}.records WHERE sid = $1::uuid AND uid = $2::uuid AND n = $3::bigint""",
     "set_holes": """
-        UPDATE {s}.sessions SET holes = true, changed = extract(epoch FROM now())::bigint / 60
+        UPDATE {s}.sessions SET holes = true, changed = floor(date_part('epoch', now()) / 60)::integer
         WHERE sid = $1::uuid AND uid = $2::uuid""",
     "set_head": """
         UPDATE {s}.sessions SET n = $3::bigint, state = $4, hd = $5::bigint, mp = $6::bigint, live = $7::bigint,
-            bytes = bytes + $8::bigint, changed = extract(epoch FROM now())::bigint / 60
+            bytes = bytes + $8::bigint, changed = floor(date_part('epoch', now()) / 60)::integer
         WHERE sid = $1::uuid AND uid = $2::uuid""",
     # ---- journals and documents
     "last_part": """
@@ -201,7 +202,8 @@ _TEXTS = {
         UPDATE {s}.sessions SET was = status, status = 2, trash = $3, removed = $4
         WHERE sid = $1::uuid AND uid = $2::uuid""",
     "take_from_trash": """
-        UPDATE {s}.sessions SET status = was, trash = '', removed = '', changed = extract(epoch FROM now())::bigint / 60
+        UPDATE {s}.sessions SET status = was, trash = '', removed = '',
+            changed = floor(date_part('epoch', now()) / 60)::integer
         WHERE sid = $1::uuid AND trash = $2""",
     "in_trash": f"""
         SELECT key, was, removed, {_HEAD} FROM {{s}}.sessions WHERE trash = $1 ORDER BY uid""",
@@ -229,7 +231,8 @@ _TEXTS = {
         WHERE leases.sid = mine.sid AND leases.holder = mine.holder""",
     "release": """
         DELETE FROM {s}.leases WHERE sid = $1::uuid AND holder = $2::uuid""",
-    "notify": "SELECT pg_notify($1, $2)",
+    # A notice may be lost, and need not be flushed.
+    "notify": "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)",
     # ---- the whole store
     "sizes": """
         SELECT relname, pg_total_relation_size(oid) FROM pg_class

@@ -6,13 +6,13 @@ import logging
 import os
 import secrets
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from threading import RLock
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from nacre.errors import Conflict, DurabilityUnknown, FormatTooNew, SessionNotFound, StoreError
+from nacre.errors import Conflict, DurabilityUnknown, FormatTooNew, StoreError
 from nacre.messages import (
     DiskUsage,
     GenerationInfo,
@@ -31,14 +31,15 @@ from nacre.storage import blobs
 from nacre.storage.group_commit import Committer, Nested, Owner, Pending
 from nacre.storage.postgres import damage, erasing, moving, tidying
 from nacre.storage.postgres.address import Address
-from nacre.storage.postgres.connections import Connections, Run, Statement, Value
+from nacre.storage.postgres.connections import Connections, Statement
+from nacre.storage.postgres.database import Database, Labels
 from nacre.storage.postgres.leases import Leases, PostgresLease
 from nacre.storage.postgres.notices import Notices
 from nacre.storage.postgres.pipeline import Pipeline
 from nacre.storage.postgres.schema import ACTIVE, ARCHIVED, VERSION
 from nacre.storage.postgres.statements import Statements
 from nacre.storage.postgres.view import Head, PostgresView, head_of, plain_uid, sid_of
-from nacre.storage.postgres.writer import Parts, SessionWriter
+from nacre.storage.postgres.writer import SessionWriter
 from nacre.storage.protocol import (
     MAX_LATER_BYTES,
     BegunRedaction,
@@ -61,10 +62,6 @@ T = TypeVar("T")
 
 LEASE_SECONDS = 30.0
 _MAX_KNOWN = 10_000
-_EACH = 500
-
-Labels = Callable[[Mapping[str, Any], str], tuple[str, str, bool, list[str]]]
-"""(meta, key) -> what a list is narrowed by: the text that is searched in, the folder, the pin, the tags."""
 
 
 class _SessionQueue:
@@ -73,7 +70,7 @@ class _SessionQueue:
     __slots__ = ("__weakref__", "queue", "writer")
 
     def __init__(self, store: PostgresStore, key: str) -> None:
-        self.writer = SessionWriter(store.parts, key)
+        self.writer = SessionWriter(store.database, key)
         self.queue = Committer(partial(store.commit, self.writer), store.threads.run)
 
 
@@ -107,7 +104,7 @@ class PostgresStore:
             self.connections.close()
             raise
         token = secrets.randbits(62)
-        self.parts = Parts(self.connections, self.statements, rules, System(), token, labels)
+        self.database = Database(self.connections, self.statements, rules, System(), token, labels)
         self.leases = Leases(self.connections, self.statements, append=self.run, seconds=lease_seconds)
         self.notices = Notices(self.connections, self.statements)
         self._begin()
@@ -161,12 +158,11 @@ class PostgresStore:
         self.notices.tell(writer.sid)
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
-        sid = sid_of(key)
         while True:
-            rows = self.connections.read(self.statements.head, sid)
-            if not rows:
+            head = self.database.head(key)
+            if head is None:
                 return None
-            found = self._look(key, head_of(rows[0]), get)
+            found = self._look(key, head, get)
             if found is not None:
                 return found[0]
             # It was deleted meanwhile: what there is now counts.
@@ -177,12 +173,10 @@ class PostgresStore:
         return bool(rows) and Version(int(rows[0][1] or b"0"), plain_uid(rows[0][0])) == version
 
     def later(self, key: str, after: int, uid: str, limit: int) -> Later:
-        sid = sid_of(key)
-        rows = self.connections.read(self.statements.head, sid)
-        head = head_of(rows[0]) if rows else None
+        head = self.database.head(key)
         if head is None or head.status != ACTIVE:
             return Later(uid, after)
-        view = self.view(key, head)
+        view = self.database.view(key, head)
         start = after if uid in ("", head.uid) else 0
         upto = max(start, min(start + limit, head.n))
         found = [record for record in view.after(start, limit) if record.n <= upto]
@@ -215,14 +209,14 @@ class PostgresStore:
             if self.connections.relaxed and self._batches:
                 self.connections.in_transaction(lambda run: run(_ANY_CHANGE), is_durable=True)
         finally:
+            self.pipeline.close()
             self.connections.close()
 
     # ---- sessions as a whole
 
     def generations(self, key: str, get: Callable[[Generation], T]) -> list[T]:
-        sid = sid_of(key)
         while True:
-            heads = [head_of(row) for row in self.connections.read(self.statements.generations, sid)]
+            heads = self.database.heads(key)
             found = []
             for head in heads:
                 is_newest = head is heads[-1]
@@ -241,31 +235,24 @@ class PostgresStore:
         return found[0] if found is not None else None
 
     def status(self, key: str) -> Status:
-        rows = self.connections.read(self.statements.head, sid_of(key))
-        return "" if not rows else "active" if head_of(rows[0]).status == ACTIVE else "archived"
+        head = self.database.head(key)
+        return "" if head is None else "active" if head.status == ACTIVE else "archived"
 
     def each(self, *, archived: bool) -> Iterator[Listed]:
-        sid = uid = "0" * 32
-        while True:
-            values = (sid, uid, ARCHIVED if archived else ACTIVE, _EACH)
-            rows = self.connections.read(self.statements.each, *values)
-            for row in rows:
-                head, key = head_of(row[2:]), (row[1] or b"").decode()
-                yield Listed(key, self.view(key, head), head.created, head.updated, head.bytes, archived)
-            if len(rows) < _EACH:
-                return
-            sid, uid = plain_uid(rows[-1][0]), plain_uid(rows[-1][2])
+        for key, head in self.database.each(ARCHIVED if archived else ACTIVE):
+            view = self.database.view(key, head)
+            yield Listed(key, view, head.created, head.updated, head.bytes, archived)
 
     def move(self, key: str, *, archive: bool, expect: int | Version | None = None) -> None:
-        self._alone(key, partial(moving.move, self, key, archive=archive, expect=expect))
+        self._alone(key, partial(moving.move, self.database, key, archive=archive, expect=expect))
 
     def fork(self, key: str, new_key: str, transaction: Transaction) -> None:
         sid_of(key)
-        self._alone(new_key, partial(moving.fork, self, key, new_key, transaction))
+        self._alone(new_key, partial(moving.fork, self.database, key, new_key, transaction))
 
     def delete(self, key: str, *, expect: int | Version | None = None) -> None:
         def work() -> None:
-            moving.delete(self, key, expect=expect)
+            moving.delete(self.database, key, expect=expect)
             self._of(key).queue.refuse_waiting(Conflict(f"session {key!r} was deleted; nothing was stored"))
 
         self._alone(key, work)
@@ -277,45 +264,44 @@ class PostgresStore:
         return False
 
     def redact(self, key: str, n: int, *, uid: str, find_copies: FindCopies, has_copies: bool) -> Redaction:
-        work = partial(erasing.redact, self, key, n, uid=uid, find_copies=find_copies, has_copies=has_copies)
+        work = partial(erasing.redact, self.database, key, n, uid=uid, find_copies=find_copies, has_copies=has_copies)
         return self._alone(key, work)
 
     def end_redaction(self, redaction: Redaction, *, are_copies_left: bool = False) -> None:
         if not are_copies_left:
-            erasing.end(self, redaction)
+            erasing.end(self.database, redaction)
 
     def begun_redactions(self) -> list[BegunRedaction]:
-        return erasing.begun(self)
+        return erasing.begun(self.database)
 
     def resume_redaction(self, redaction: Redaction) -> None:
         """Do nothing: what is in the store is erased in one transaction."""
 
     def verify(self, key: str | None) -> Report:
-        return damage.verify(self, key)
+        return damage.verify(self.database, key)
 
     def repair(self, key: str) -> Receipt:
-        return self._alone(key, partial(damage.repair, self, key))
+        return self._alone(key, partial(damage.repair, self.database, key))
 
     def quarantine(self, key: str | None) -> list[QuarantineEntry]:
-        return damage.entries(self, key)
+        return damage.entries(self.database, key)
 
     def restore(self, key: str, n: int | None) -> Settlement:
-        return self._alone(key, partial(damage.restore, self, key, n))
+        return self._alone(key, partial(damage.restore, self.database, key, n))
 
     def discard(self, key: str, n: int | None) -> Settlement:
-        return damage.discard(self, key, n)
+        return damage.discard(self.database, key, n)
 
     # ---- housekeeping
 
     def generation(self, key: str, uid: str, *, is_pinned: Callable[[View], bool]) -> GenerationInfo | None:
-        return tidying.generation(self, key, uid, is_pinned=is_pinned)
+        return tidying.generation(self.database, key, uid, is_pinned=is_pinned)
 
     def disk_usage(self, keys: Sequence[str]) -> DiskUsage:
-        return tidying.disk_usage(self, keys)
+        return tidying.disk_usage(self.database, keys)
 
     def log_size(self, key: str) -> int:
-        rows = self.connections.read(self.statements.head, sid_of(key))
-        head = head_of(rows[0]) if rows else None
+        head = self.database.head(key)
         return head.bytes if head is not None and head.status == ACTIVE else 0
 
     def kept_size(self, key: str, keep: Callable[[View], set[int]]) -> int:
@@ -336,36 +322,24 @@ class PostgresStore:
         return []
 
     def journal(self, name: str) -> Journal:
-        return tidying.PostgresJournal(self, name)
+        return tidying.PostgresJournal(self.database, name, self.hold(f"nacre:journal:{name}"))
 
     def move_to_trash(self, key: str, uid: str | None) -> None:
-        self._alone(key, partial(moving.move_to_trash, self, key, uid))
+        self._alone(key, partial(moving.move_to_trash, self.database, key, uid))
 
     def list_trash(self, title_of: Callable[[View], str]) -> list[TrashedSession]:
-        return moving.list_trash(self, title_of)
+        return moving.list_trash(self.database, title_of)
 
     def key_in_trash(self, id: str) -> str:
-        return moving.trashed(self, id)[0][0]
+        return moving.trashed(self.database, id)[0][0]
 
     def restore_from_trash(self, id: str) -> None:
-        self._alone(self.key_in_trash(id), partial(moving.restore_from_trash, self, id))
+        self._alone(self.key_in_trash(id), partial(moving.restore_from_trash, self.database, id))
 
     def erase_from_trash(self, id: str) -> bool:
-        return self._alone(self.key_in_trash(id), partial(moving.erase_from_trash, self, id))
+        return self._alone(self.key_in_trash(id), partial(moving.erase_from_trash, self.database, id))
 
     # ---- what the parts of the store use
-
-    def view(self, key: str, head: Head, run: Run | None = None) -> PostgresView:
-        """The view of a generation, read through a transaction or by itself."""
-        read = self.connections.read if run is None else partial(_rows_of, run)
-        return PostgresView(read, self.statements, key=key, sid=sid_of(key), head=head)
-
-    def heads(self, key: str) -> list[Head]:
-        """The generations of a session, oldest first; raises SessionNotFound if there are none."""
-        found = [head_of(row) for row in self.connections.read(self.statements.generations, sid_of(key))]
-        if not found:
-            raise SessionNotFound(f"there is no session {key!r}")
-        return found
 
     def _look(
         self, key: str, head: Head, get: Callable[[PostgresView], T], *, is_newest: bool = True
@@ -374,7 +348,7 @@ class PostgresStore:
 
         Damage that it meets is put into quarantine, and then it is read again.
         """
-        view = self.view(key, head)
+        view = self.database.view(key, head)
         view.is_newest = is_newest
         value = get(view)
         if not (view.damaged or view.missing):
@@ -390,7 +364,7 @@ class PostgresStore:
         rows = self.connections.read(self.statements.generation, sid_of(key), head.uid)
         if not rows:
             return None
-        view = self.view(key, head_of(rows[0]))
+        view = self.database.view(key, head_of(rows[0]))
         view.is_newest = is_newest
         return (get(view),)
 
@@ -436,10 +410,6 @@ class PostgresStore:
         self.notices.begin_in_child()
         self.threads.drop()
         self._begin()
-
-
-def _rows_of(run: Run, statement: Statement, *values: Value) -> list[list[bytes | None]]:
-    return run(statement, *values).rows
 
 
 # A transaction that changes something, so that its commit, and all before it, is flushed.

@@ -8,8 +8,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -22,23 +22,20 @@ from nacre.storage import blobs
 from nacre.storage.paths import new_uid
 from nacre.storage.postgres.connections import (
     ConnectionLost,
-    Connections,
     Failed,
     NotReplicated,
+    Request,
     Result,
-    Statement,
     Value,
     explain,
     is_passing,
     is_repeat,
 )
-from nacre.storage.postgres.statements import Statements
+from nacre.storage.postgres.database import Database
 from nacre.storage.postgres.view import Head, PostgresView, Read, head_of, plain_uid, sid_of
 from nacre.storage.recovery import Header
-from nacre.storage.system import System
 from nacre.storage.transaction import Batch, PendingCommit, Seen, print_of
 
-Request = tuple[Statement, Sequence[Value]]
 Send = Callable[[Sequence[Request]], list[Result | Failed]]
 """Runs statements as one transaction, perhaps together with those of others."""
 
@@ -63,25 +60,14 @@ _ABOUT = frozenset(("meta", "mark", "ids", "turn"))
 _encode = msgspec.json.Encoder().encode
 
 
-class Parts(NamedTuple):
-    """What the writers of a store share. `token` marks the records that were written through this store."""
-
-    connections: Connections
-    statements: Statements
-    rules: Rules
-    system: System
-    token: int
-    labels: Callable[[Mapping[str, Any], str], tuple[str, str, bool, list[str]]]
-
-
 class _Growing(PostgresView):
     """The view that a batch grows from: the active generation, or a new one after the archived ones."""
 
-    def __init__(self, parts: Parts, key: str, head: Head | None, read: Read) -> None:
+    def __init__(self, database: Database, key: str, head: Head | None, read: Read) -> None:
         self.earlier = head if head is not None and head.status else None
         active = head if head is not None and not head.status else None
-        super().__init__(read, parts.statements, key=key, sid=sid_of(key), head=active or _NO_HEAD)
-        self._parts = parts
+        super().__init__(read, database.statements, key=key, sid=sid_of(key), head=active or _NO_HEAD)
+        self._database = database
         # What was stored before a fork is not under its own key, where the database would refuse it.
         self.looks_up_ids = (head or _NO_HEAD).forked
 
@@ -122,22 +108,22 @@ class _Growing(PostgresView):
         return last, print_of(group, view) if len(group) == last - n + 1 else ""
 
     def next_uid(self) -> str:
-        return new_uid(self._parts.system, after=[self.earlier.uid] if self.earlier is not None else [])
+        return new_uid(self._database.system, after=[self.earlier.uid] if self.earlier is not None else [])
 
     def earlier_fence(self) -> int:
         return self.earlier.state.fence if self.earlier is not None else 0
 
 
-def growing(parts: Parts, key: str, head: Head | None, read: Read) -> _Growing:
+def growing(database: Database, key: str, head: Head | None, read: Read) -> _Growing:
     """The view that a batch grows from, after the head of the active generation or of the newest archived one."""
-    return _Growing(parts, key, head, read)
+    return _Growing(database, key, head, read)
 
 
 class SessionWriter:
     """Writes to one session; only one thread at a time. What it knows of the session saves reading it."""
 
-    def __init__(self, parts: Parts, key: str) -> None:
-        self._parts = parts
+    def __init__(self, database: Database, key: str) -> None:
+        self._database = database
         self.key, self.sid = key, sid_of(key)
         # What is known: nothing; or a head, None if there is no session.
         self._is_known = False
@@ -155,7 +141,7 @@ class SessionWriter:
 
     def read_head(self) -> Head | None:
         """Read the row of the active generation, or else of the newest archived one."""
-        rows = self._parts.connections.read(self._parts.statements.head, self.sid)
+        rows = self._database.connections.read(self._database.statements.head, self.sid)
         self._head, self._is_known = head_of(rows[0]) if rows else None, True
         return self._head
 
@@ -173,7 +159,7 @@ class SessionWriter:
 
     def _commit(self, commits: Sequence[PendingCommit], send: Send) -> None:
         looks_up_ids, misses, wait = False, 0, 0.001
-        deadline = time.monotonic() + self._parts.connections.patience
+        deadline = time.monotonic() + self._database.connections.patience
         while True:
             before = self._head if self._is_known else None
             is_fresh = not self._is_known
@@ -197,7 +183,7 @@ class SessionWriter:
                 if is_repeat(error):
                     looks_up_ids = True
                 elif not is_passing(error) or time.monotonic() > deadline:
-                    raise explain(error, self._parts.connections.address) from error
+                    raise explain(error, self._database.connections.address) from error
                 continue
             if is_stored:
                 _give(commits, numbers)
@@ -217,14 +203,14 @@ class SessionWriter:
         """Raise Conflict, once, if the generation that was written to here was deleted by somebody else."""
         if known is None or known.status:
             return
-        rows = self._parts.connections.read(self._parts.statements.generation, self.sid, known.uid)
+        rows = self._database.connections.read(self._database.statements.generation, self.sid, known.uid)
         if not rows:
             self.forget()
             raise Conflict(f"session {self.key!r} was deleted by another process; nothing was stored")
 
     def _check_sealed(self) -> None:
         """Raise Refused if the sessions were moved to another store."""
-        rows = self._parts.connections.read(self._parts.statements.store)
+        rows = self._database.connections.read(self._database.statements.store)
         moved_to = rows[0][1] if rows else None
         if moved_to is not None:
             raise sealed(moved_to.decode())
@@ -232,12 +218,15 @@ class SessionWriter:
     def _number(
         self, commits: Sequence[PendingCommit], head: Head | None, *, looks_up_ids: bool
     ) -> tuple[Batch, list[int]]:
-        view = growing(self._parts, self.key, head, self._parts.connections.read)
+        view = growing(self._database, self.key, head, self._database.connections.read)
         view.looks_up_ids = view.looks_up_ids or looks_up_ids
         for commit in commits:
             commit.error = None
         batch = Batch(
-            view, rules=self._parts.rules, now=self._parts.system.now(), relaxed=self._parts.connections.relaxed
+            view,
+            rules=self._database.rules,
+            now=self._database.system.now(),
+            relaxed=self._database.connections.relaxed,
         )
         return batch, [batch.take(commit) for commit in commits]
 
@@ -264,21 +253,21 @@ class SessionWriter:
         To send it again is harmless: the first one to set the number wins, be it the try that is still under way. What
         is found must also be on the standby, if there is one: a commit after it shows that.
         """
-        parts, deadline, wait = self._parts, time.monotonic() + self._parts.connections.patience, 0.02
+        database, deadline, wait = self._database, time.monotonic() + self._database.connections.patience, 0.02
         last = batch.records[-1]
-        ours = (self.sid, batch.uid, last.n, parts.token, batch.lines[-1][:-1].decode())
+        ours = (self.sid, batch.uid, last.n, database.token, batch.lines[-1][:-1].decode())
         while time.monotonic() < deadline:
             try:
-                is_there, again = parts.connections.send(
-                    [(parts.statements.is_ours, ours), (parts.statements.flush, ours[:2])]
+                is_there, again = database.connections.send(
+                    [(database.statements.is_ours, ours), (database.statements.flush, ours[:2])]
                 )
                 if isinstance(is_there, Result) and isinstance(again, Result) and is_there.rows:
                     return [Result([], len(batch.lines))]
-                found = parts.connections.send(requests)
+                found = database.connections.send(requests)
                 if not isinstance(found[0], Result) or found[0].changed:
                     return found
                 # The number was set meanwhile: by us, or by somebody else.
-                rows = parts.connections.send([(parts.statements.is_ours, ours)])
+                rows = database.connections.send([(database.statements.is_ours, ours)])
                 if isinstance(rows[0], Result) and not rows[0].rows:
                     return found
             except (ConnectionLost, NotReplicated, Refused) as failure:
@@ -292,53 +281,56 @@ class SessionWriter:
 
     def _requests(self, batch: Batch, head: Head | None) -> tuple[list[Request], Head]:
         """The statements that store a batch, and the row as it will be then."""
-        parts, state, lines = self._parts, batch.state, [line[:-1].decode() for line in batch.lines]
+        database, state, lines = self._database, batch.state, [line[:-1].decode() for line in batch.lines]
         is_new = not batch.records[0].n > 1
         said = next((record.ts for record in reversed(batch.records) if record.t not in _ABOUT), None)
-        updated = sortable(parse_time(said)) if said is not None else None
-        minute = int(parse_time(said).timestamp() // 60) if said is not None else None
+        updated, minute = _time_columns(said) if said is not None else (None, None)
         size = sum(map(len, batch.lines)) + sum(map(len, batch.payloads.values()))
         uid = batch.uid
         row: list[Value] = [self.sid, uid, batch.n, _encode(state).decode(), state.hd, state.mp, state.live]
         row += [updated, minute, size]
         if is_new:
             created = batch.header.created
-            folded = parts.labels({}, self.key)[0]
-            row += [folded, parts.token, *_arrays(batch.records, lines)]
+            folded = database.labels({}, self.key)[0]
+            row += [folded, database.token, *_arrays(batch.records, lines)]
             row += [self.key, created, "t" if is_internal(self.key) else "f", sortable(parse_time(created))]
             row.append("t" if head is not None and head.forked else "f")
-            requests: list[Request] = [(parts.statements.create, row)]
+            requests: list[Request] = [(database.statements.create, row)]
         elif len(lines) == 1:
-            row += [batch.n - 1, parts.token, batch.records[0].id, lines[0]]
-            requests = [(parts.statements.append, row)]
+            row += [batch.n - 1, database.token, batch.records[0].id, lines[0]]
+            requests = [(database.statements.append, row)]
         else:
-            row += [batch.records[0].n - 1, parts.token, *_arrays(batch.records, lines)]
-            requests = [(parts.statements.append_many, row)]
-        requests += self._labels(batch)
+            row += [batch.records[0].n - 1, database.token, *_arrays(batch.records, lines)]
+            requests = [(database.statements.append_many, row)]
+        if state.mp > (head.state.mp if head is not None and not head.status else 0):
+            requests += self._labels(batch)
         for name, data in batch.payloads.items():
             n = next(record.n for record in batch.records if record.blobs is not None and name in blobs.names(record))
-            requests.append((parts.statements.keep_blob, [self.sid, uid, n, name, data, parts.token]))
-        before = head if head is not None and not head.status else _NO_HEAD
-        created = before.created or batch.header.created
-        after = before._replace(
-            forked=head is not None and head.forked,
-            uid=uid,
-            n=batch.n,
-            state=state,
-            created=created,
-            bytes=before.bytes + size,
-        )
-        after = after._replace(updated=updated or before.updated)
-        return requests, after
+            requests.append((database.statements.keep_blob, [self.sid, uid, n, name, data, database.token]))
+        if is_new:
+            is_forked = head is not None and head.forked
+            after = _NO_HEAD._replace(forked=is_forked, uid=uid, created=batch.header.created)
+        else:
+            assert head is not None  # noqa: S101 - what is not new grows from it
+            after = head
+        now = updated or after.updated
+        return requests, after._replace(n=batch.n, state=state, updated=now, bytes=after.bytes + size)
 
     def _labels(self, batch: Batch) -> list[Request]:
         """What sets the columns that a list is narrowed by, if the batch has new ones."""
         found = next((record for record in reversed(batch.records) if record.t == "meta"), None)
         if found is None:
             return []
-        folded, cwd, pinned, tags = self._parts.labels(found.meta or {}, self.key)
+        folded, cwd, pinned, tags = self._database.labels(found.meta or {}, self.key)
         values: list[Value] = [self.sid, batch.uid, found.n, folded, cwd, "t" if pinned else "f", array_of(tags)]
-        return [(self._parts.statements.labels, [*values, self._parts.token])]
+        return [(self._database.statements.labels, [*values, self._database.token])]
+
+
+@lru_cache(maxsize=64)
+def _time_columns(ts: str) -> tuple[str, int]:
+    """The time of a record as it is sorted by, and its minute."""
+    moment = parse_time(ts)
+    return sortable(moment), int(moment.timestamp() // 60)
 
 
 def sealed(place: str) -> Refused:
