@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from nacre.index.query import Term, parse, tolerant
 
 
@@ -12,9 +14,10 @@ class Words:
         self._word = word
         self.asked = 0
 
-    def count(self, word: str) -> int:
-        self.asked += 1
-        return int(word == self._word)
+    def count(self, words: Iterable[str]) -> dict[str, int]:
+        counted = {word: int(word == self._word) for word in words}
+        self.asked += len(counted)
+        return counted
 
     def has(self, word: str) -> bool:
         return word == self._word

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -264,8 +264,8 @@ _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "абвгдежзийклмнопр�
 class Vocabulary(Protocol):
     """Which words there are in the messages that are searched."""
 
-    def count(self, word: str) -> int:
-        """In how many messages a word is, in any of its forms."""
+    def count(self, words: Iterable[str]) -> Mapping[str, int]:
+        """In how many messages each word is, in any of its forms."""
 
     def has(self, word: str) -> bool:
         """Tell whether a word is in any message just as it is written, be it inside another."""
@@ -286,8 +286,9 @@ def tolerant(vocabulary: Vocabulary, query: Query) -> Query:
     for at, term in enumerate(wanted):
         word = folded(term.text)
         is_plain = not term.is_exact and not term.is_inside and _MIN_MISTYPED <= len(word) <= _MAX_MISTYPED
-        if left and is_plain and _WORD.fullmatch(word) is not None and not vocabulary.count(word):
-            counts = {near: found for near in _one_edit_away(word) if (found := vocabulary.count(near))}
+        if left and is_plain and _WORD.fullmatch(word) is not None and not vocabulary.count([word])[word]:
+            counted = vocabulary.count(dict.fromkeys(_one_edit_away(word)))
+            counts = {near: found for near, found in counted.items() if found}
             # Many a made-up word has a short stem: `illness` is not `all`, but one away from `allness`.
             near = [one for one in counts if len(stem(one)) >= _MIN_STEM or vocabulary.has(one)]
             best = sorted(near, key=counts.__getitem__, reverse=True)[:_MAX_VARIANTS]
@@ -298,7 +299,7 @@ def tolerant(vocabulary: Vocabulary, query: Query) -> Query:
 
 def rarity(vocabulary: Vocabulary, term: Term) -> int:
     """In how many messages the rarest word of a term is, where it is in any."""
-    return min(filter(None, map(vocabulary.count, _TOKEN.findall(folded(term.text)))), default=0)
+    return min(filter(None, vocabulary.count(_TOKEN.findall(folded(term.text))).values()), default=0)
 
 
 def _one_edit_away(word: str) -> Iterator[str]:

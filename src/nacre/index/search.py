@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from heapq import nlargest
-from itertools import accumulate, islice
+from itertools import islice
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
 
 from nacre.errors import StoreError
 from nacre.index.database import connect, is_away, pack_time, unpack_head, unpack_time
 from nacre.index.meaning import Near, nearest_piece
-from nacre.index.query import Query, Term, rarity, spellings, tolerant
+from nacre.index.query import Query, Term, spellings
+from nacre.index.ranking import (
+    AROUND,
+    MAX_FOUND,
+    MAX_ROLE,
+    MAX_SHOWN,
+    PART,
+    POOL,
+    Part,
+    by_words,
+    count_all,
+    ease,
+    is_empty,
+    matching,
+    mixed,
+    scores,
+    surroundings,
+    terms_to_show,
+    weight,
+)
 from nacre.index.search_text import folded
 from nacre.index.snippet import described, snippet, trigrams
 from nacre.index.stems import stem
@@ -24,22 +42,12 @@ from nacre.messages import Hit
 if TYPE_CHECKING:
     from nacre.index.minilm import Floats
 
-# Of more matches than these only the newest are taken, by time: a word that is everywhere ranks nothing.
-_POOL = 4096
 _MAX_TRIGRAMS = 500
 # How many of the nearest are ranked at least, and how many are looked at in one step.
 _MIXED, _BATCH = 200, 500
-# How many records of a log are taken for one talk, and how many messages with a word count half of what all could.
-_PART, _SATURATION = 100, 0.6
-# How much what is said around a message counts, where its own words count one.
-_AROUND = 1.3
 # Words count in full, besides a meaning, where a message has so much of the question.
 _ENOUGH = 0.4
 _NOWHERE = "\ue000\ue001\ue002"
-_MAX_SHOWN = 256 * 1024
-# More than any index holds, and no more than SQLite takes for a number.
-_MAX_FOUND = 1 << 32
-_MAX_ROLE = 160
 _LAST = "\U0010ffff"
 # What comes after the ":" of an internal key is ";".
 _END = f"{INTERNAL[:-1]};"
@@ -52,14 +60,12 @@ _SHOW = (
 def hits(connection: Connection, query: Query, *, limit: int, vector: Floats | None = None) -> list[Hit]:
     """The messages that a query finds, best first.
 
-    Looked for inside words too if whole words find none, and one typo away if that finds nothing either. A question is
-    ranked as a whole: messages that have the rarest of its words, those in a talk about it first. Where a query is to
-    be filled up, these follow what has all of the words. With a vector for the query, messages are found that are near
-    it, too. Raises StoreError if SQLite takes no such query, whatever there is to search.
+    With a vector for the query, messages are found that are near it, too. Raises StoreError if SQLite takes no such
+    query, whatever there is to search.
     """
-    if limit <= 0 or query._replace(internal=False, skip=None, fill=False, prefix="", only="") == Query():
+    if limit <= 0 or is_empty(query):
         return []
-    limit = min(limit, _MAX_FOUND)
+    limit = min(limit, MAX_FOUND)
     try:
         return _found(connection, query, limit, vector)
     except sqlite3.Error as error:
@@ -75,185 +81,102 @@ def hits(connection: Connection, query: Query, *, limit: int, vector: Floats | N
 
 
 def _found(connection: Connection, query: Query, limit: int, vector: Floats | None) -> list[Hit]:
-    found = _by_meaning(connection, query, limit, vector) if vector is not None else {}
+    corpus = _Corpus(connection)
+    found = _by_meaning(corpus, query, limit, vector) if vector is not None else {}
     if len(found) < limit:
-        found |= {message: by for message, by in _by_words(connection, query, limit).items() if message not in found}
-    # What to show of a message: around the rarest of the terms; what is looked for inside words is as good as rare.
-    terms: dict[Query, list[Term]] = {}
-    for by in dict.fromkeys(found.values()):
-        terms[by] = list(by.wanted)
-        if len(by.wanted) > 1:
-            words = _Words(connection, by)
-            ranks = {term: 0 if term.is_inside else rarity(words, term) for term in by.wanted}
-            terms[by].sort(key=ranks.__getitem__)
+        found |= {message: by for message, by in by_words(corpus, query, limit).items() if message not in found}
+    # What to show of a message: around the rarest of the terms.
+    terms = {by: terms_to_show(corpus, by) for by in dict.fromkeys(found.values())}
     hits: list[Hit] = []
     for message, by in islice(found.items(), limit):
         key, n, ts, role, kept, generation = connection.execute(_SHOW, (message,)).fetchone()
-        body = unpack_head(kept, _MAX_SHOWN)
+        body = unpack_head(kept, MAX_SHOWN)
         near = nearest_piece(connection, message, body, vector) if vector is not None else None
         # Who asks for a few words wants to see them; a question is answered by what is nearest to it.
         line = snippet(body, terms[by], near=near, is_around_words=not query.is_question)
-        hits.append(Hit(key=key, n=n, ts=unpack_time(ts), role=role[:_MAX_ROLE], snippet=line, generation=generation))
+        hits.append(Hit(key=key, n=n, ts=unpack_time(ts), role=role[:MAX_ROLE], snippet=line, generation=generation))
     return hits
 
 
-# ---- by words
+class _Corpus:
+    """The messages in the two full-text tables."""
 
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
 
-def _by_words(connection: Connection, query: Query, limit: int) -> dict[int, Query]:
-    """The messages that have the words of a query, best first, each with the query that found it."""
-    content = query.content
-    # A question is ranked as a whole; of other queries, what has all the words comes before what has some.
-    found = _ranked(connection, query) if query.is_question else {}
-    if not found:
-        found = _matching(connection, content, limit) or _matching(connection, content.loosened, limit)
-    if not found:
-        found = _matching(connection, tolerant(_Words(connection, query), content), limit)
-    if len(found) < limit and query.words and not query.is_question:
-        found |= {message: by for message, by in _ranked(connection, query).items() if message not in found}
-    return found
+    def search(self, query: Query) -> _Search:
+        return _Search(self.connection, query)
 
+    def vocabulary(self, query: Query) -> _Words:
+        return _Words(self.connection, query)
 
-def _matching(connection: Connection, query: Query, limit: int) -> dict[int, Query]:
-    return dict.fromkeys(_Search(connection, query).run(limit), query)
+    def count(self, term: Term, most: int) -> int:
+        count = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {most})"  # noqa: S608 - our own names
+        return int(self.connection.execute(count, (_words_match(term),)).fetchone()[0])
 
+    def total(self) -> int:
+        return int(self.connection.execute("SELECT coalesce(max(id), 0) FROM message").fetchone()[0])
 
-def _ranked(connection: Connection, query: Query) -> dict[int, Query]:
-    """The messages that have any of the words, best first, and the query that found them."""
-    eased, _ = _eased(connection, query)
-    words = _scores(connection, eased)
-    return dict.fromkeys(_mixed((words, 1.0), (_surroundings(connection, eased, words), _AROUND)), eased)
-
-
-def _eased(connection: Connection, query: Query) -> tuple[Query, list[tuple[int, Term]]]:
-    """The query for any of its words, the rarest first, as many as do not match more than can be ranked.
-
-    Returns also all of its words, without typos, and how many messages have each, as far as can be ranked.
-    """
-    bare = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_POOL + 1})"  # noqa: S608 - our own names
-    counted: list[tuple[int, Term]] = []
-    for term in tolerant(_Words(connection, query), query._replace(wanted=query.words)).wanted:
-        if query.is_confined:
-            matches = _Search(connection, query._replace(wanted=(term,))).count(_POOL + 1)
-        else:
-            (matches,) = connection.execute(bare, (_words_match(term),)).fetchone()
-        counted.append((matches, term._replace(is_exact=False)))
-    counted.sort(key=lambda found: (found[0], -len(found[1].text)))
-    totals = accumulate(matches for matches, _ in counted)
-    wanted = (term for total, (matches, term) in zip(totals, counted, strict=True) if matches and total <= _POOL)
-    return query._replace(wanted=tuple(wanted), is_any=True), counted
+    def parts(self, messages: Iterable[int]) -> dict[int, Part]:
+        where = f"SELECT id, log, n / {PART} FROM message WHERE id IN ({', '.join(map(str, messages))})"  # noqa: S608
+        return {message: (log, part) for message, log, part in self.connection.execute(where)}
 
 
 class _Words:
-    """Which words there are in the messages that a query searches.
-
-    Of a query that is confined to some sessions, in these alone: what is nowhere, or how rare it is elsewhere, would
-    tell something of sessions that are not to be searched.
-    """
+    """Which words there are in the messages that a query searches; of one that is confined, in these alone."""
 
     def __init__(self, connection: Connection, query: Query) -> None:
         self._connection = connection
         self._query = query._replace(unwanted=())
 
-    def count(self, word: str) -> int:
-        """In how many messages a word is, in any of its forms."""
-        row = self._connection.execute("SELECT doc FROM stems WHERE term = ?", (stem(word),)).fetchone()
-        count = int(row[0]) if row is not None else 0
-        return self._search(Term(word)).count(_POOL) if count and self._query.is_confined else count
+    def count(self, words: Iterable[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for word in words:
+            row = self._connection.execute("SELECT doc FROM stems WHERE term = ?", (stem(word),)).fetchone()
+            count = int(row[0]) if row is not None else 0
+            found[word] = self._search(Term(word)).count(POOL) if count and self._query.is_confined else count
+        return found
 
     def has(self, word: str) -> bool:
-        """Tell whether a word is in any message just as it is written, be it inside another."""
         return self._search(Term(word, is_substring=True)).count(1) > 0
 
     def _search(self, term: Term) -> _Search:
         return _Search(self._connection, self._query._replace(wanted=(term,)))
 
 
-def _scores(connection: Connection, query: Query) -> dict[int, float]:
-    """The messages that have any of the words with their score; FTS5 counts words in all sessions for its own."""
-    if not query.is_confined:
-        return _Search(connection, query).scores()
-    total = _total(connection, query)
-    scores: dict[int, float] = {}
-    for term in query.wanted:
-        found = _Search(connection, query._replace(wanted=(term,))).run(_POOL)
-        for message in found:
-            scores[message] = scores.get(message, 0.0) + _weight(total, len(found))
-    return scores
-
-
-def _surroundings(connection: Connection, query: Query, messages: Iterable[int]) -> dict[int, float]:
-    """How much of what is asked for is said around each message: a hit in a talk about it is worth more.
-
-    What is around is the part of the session, of a few records, that the message is in. Each word counts by
-    how rare it is, and by how many messages of the part have it, each one less than the one before.
-    """
-    total = _total(connection, query)
-    parts: dict[tuple[int, int], float] = {}
-    for term in query.wanted:
-        counts = _Search(connection, query._replace(wanted=(term,))).counts()
-        weight = _weight(total, sum(count for *_, count in counts))
-        for log, part, count in counts:
-            parts[log, part] = parts.get((log, part), 0.0) + weight * count / (count + _SATURATION)
-    where = f"SELECT id, log, n / {_PART} FROM message WHERE id IN ({', '.join(map(str, messages))})"  # noqa: S608
-    return {message: parts.get((log, part), 0.0) for message, log, part in connection.execute(where)}
-
-
-def _total(connection: Connection, query: Query) -> int:
-    """How many messages there are, about; of a query that is confined to some sessions, in these."""
-    if query.is_confined:
-        return _Search(connection, query._replace(wanted=(), unwanted=())).count(_MAX_FOUND)
-    return int(connection.execute("SELECT coalesce(max(id), 0) FROM message").fetchone()[0])
-
-
-def _weight(total: int, matches: int) -> float:
-    """How much a word counts that so many of all messages have."""
-    return math.log(1 + max(0, total - matches + 0.5) / (matches + 0.5))
-
-
-def _mixed(*kinds: tuple[Mapping[int, float], float]) -> list[int]:
-    """The messages best first: each score is a share of the best of its kind, and each kind has its weight."""
-    total: dict[int, float] = {}
-    for scores, weight in kinds:
-        best = max(scores.values(), default=0.0) or 1.0
-        for message, score in scores.items():
-            total[message] = total.get(message, 0.0) + weight * score / best
-    return sorted(total, key=lambda message: (-total[message], -message))
-
-
 # ---- by meaning
 
 
-def _by_meaning(connection: Connection, query: Query, limit: int, vector: Floats) -> dict[int, Query]:
+def _by_meaning(corpus: _Corpus, query: Query, limit: int, vector: Floats) -> dict[int, Query]:
     """The messages that any of the words or the meaning of a query finds, best first.
 
     Filters, exclusions, phrases in quotes, beginnings of words, and signs without words next to them hold. Of languages
     without spaces, whose words are not ranked, what has all of the words comes first.
     """
-    eased, counted = _eased(connection, query._replace(fill=True))
+    eased, counted = ease(corpus, query._replace(fill=True))
     literal, unspaced = query.literal, query.unspaced
-    allowed = _Search(connection, query._replace(wanted=literal))
-    words = _scores(connection, eased)
-    near = Near(connection, vector, logs=allowed.logs)
+    allowed = corpus.search(query._replace(wanted=literal))
+    words = scores(corpus, eased)
+    near = Near(corpus.connection, vector, logs=allowed.logs)
     found = dict.fromkeys(words if not literal else _among(allowed, list(words), len(words)))
     found |= dict.fromkeys(_among(allowed, near.close(), max(limit, _MIXED)))
-    scores = {message: words.get(message, 0.0) for message in found}
+    own = {message: words.get(message, 0.0) for message in found}
     # What has no vectors, or none yet, is taken to be as near as others that have the words.
     known = near.of(words)
     closest = dict.fromkeys(found, sum(known.values()) / len(known) if known else 0.0) | near.of(found)
     # How much of a question a message has, of those that have the most of it; each word counts by how rare it is.
     # Where no message has much of it, words mislead: what is asked for was said in others.
-    total = _total(connection, eased)
-    weights = {term: _weight(total, matches) for matches, term in counted}
+    total = count_all(corpus, eased)
+    weights = {term: weight(total, matches) for matches, term in counted}
     had = dict.fromkeys(nlargest(_BATCH, words, key=words.__getitem__), 0.0)
     for term in eased.wanted:
-        for message in _Search(connection, eased._replace(wanted=(term,))).among(had):
+        for message in corpus.search(eased._replace(wanted=(term,))).among(had):
             had[message] += weights[term]
     covered = max(had.values(), default=0.0) / (sum(weights.values()) or 1.0)
     trust = min(1.0, covered / _ENOUGH) ** 2
-    around = _surroundings(connection, eased, found)
-    best = _mixed((scores, trust), (closest, 1.0), (around, trust * _AROUND))
-    first = _matching(connection, unspaced, limit) if unspaced.wanted else {}
+    around = surroundings(corpus, eased, found)
+    best = mixed((own, trust), (closest, 1.0), (around, trust * AROUND))
+    first = matching(corpus, unspaced, limit) if unspaced.wanted else {}
     inside = tuple(term for term in (*literal, *unspaced.wanted) if term.is_inside)
     marked = eased._replace(wanted=tuple(dict.fromkeys((*eased.wanted, *inside))))
     return first | dict.fromkeys((one for one in best if one not in first), marked)
@@ -315,7 +238,7 @@ class _Search:
         """The messages that match, best first."""
         # What is not ranked comes by time, so that the first are the ones.
         is_ranked = self._is_ranked and self._lead == "words"
-        pool = max(limit, _POOL) if is_ranked else limit
+        pool = max(limit, POOL) if is_ranked else limit
         rank = "words.rank" if is_ranked and self.count(pool + 1) <= pool else "0"
         matching = f"SELECT message.id AS id, {rank} AS score, message.ts AS ts {self._from} LIMIT {pool}"
         best = f"SELECT id FROM ({matching}) ORDER BY score, ts DESC, id DESC LIMIT {limit}"  # noqa: S608
@@ -326,13 +249,13 @@ class _Search:
         if self._lead != "words":
             return {}
         tables = self._from.partition(" ORDER BY ")[0]
-        best = f"SELECT message.id, -words.rank {tables} ORDER BY words.rank LIMIT {_POOL}"
+        best = f"SELECT message.id, -words.rank {tables} ORDER BY words.rank LIMIT {POOL}"
         return dict(self._connection.execute(best, self._values).fetchall())
 
     def counts(self) -> list[tuple[int, int, int]]:
         """How many messages match in each part of a log: the log's number, the part's, and how many."""
         tables = self._from.partition(" ORDER BY ")[0]
-        grouped = f"SELECT message.log, message.n / {_PART} AS part, count(*) {tables} GROUP BY message.log, part"
+        grouped = f"SELECT message.log, message.n / {PART} AS part, count(*) {tables} GROUP BY message.log, part"
         return self._connection.execute(grouped, self._values).fetchall()
 
     def among(self, messages: Iterable[int]) -> list[int]:
@@ -355,7 +278,7 @@ class _Search:
         grams = "SELECT term, doc FROM terms WHERE term >= ? AND term < ?"
         for gram, count in self._connection.execute(grams, (begin, begin + _LAST)):
             total += count
-            if len(found) == _MAX_TRIGRAMS or total > _POOL:
+            if len(found) == _MAX_TRIGRAMS or total > POOL:
                 return ""
             found.append(gram)
         # What is nowhere must be asked for, too, so that nothing is found.
