@@ -23,13 +23,14 @@ import psycopg
 from psycopg import pq
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
-from nacre.errors import ConfigError, DurabilityUnknown, Refused, StoreError
+from nacre.errors import ConfigError, DurabilityUnknown, LeaseLost, Refused, StoreError
 from nacre.storage.postgres.address import Address
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Value = str | bytes | int | None
+Rows = Sequence[list[bytes | None]]
 
 _DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 _TEXT, _BINARY = pq.Format.TEXT, pq.Format.BINARY
@@ -42,6 +43,8 @@ _FULL = ("53100", "53200", "53300", "53400", "54000")
 _NOT_MADE = ("42P01", "3F000", "42703")
 _FORBIDDEN = ("42501",)
 _UNIQUE = "23505"
+_LEASE_LOST = "22012"
+"""A division by zero: what the statement `held` ends with if nobody, or somebody else, has the lease."""
 # Keepalives find a server whose machine is gone; the application's name is for the operator.
 _SETTINGS: dict[str, Any] = {
     "autocommit": True,
@@ -55,11 +58,11 @@ _SETTINGS: dict[str, Any] = {
 
 
 class Statement(NamedTuple):
-    """One of the fixed statements; `binary` results are bytes, others texts."""
+    """One of the fixed statements, and whether its results are texts or bytes."""
 
     name: bytes
     text: bytes
-    binary: bool = False
+    kind: pq.Format = pq.Format.TEXT
 
 
 Request = tuple[Statement, Sequence[Value]]
@@ -98,7 +101,7 @@ _SET = Statement(
 class Result(NamedTuple):
     """What a statement gave: its rows, and how many it changed."""
 
-    rows: list[list[bytes | None]]
+    rows: Rows
     changed: int
 
 
@@ -150,8 +153,6 @@ class Link(psycopg.Connection[Any]):
             self.warnings.clear()
         self.busy_since = time.monotonic()
         try:
-            if not self.is_pooled:
-                self._prepare(requests)
             found = [self._run(*requests[0])] if len(requests) == 1 else self._run_together(requests)
         except psycopg.OperationalError as error:
             raise ConnectionLost(f"the database does not answer: {_one_line(error)}") from error
@@ -167,22 +168,19 @@ class Link(psycopg.Connection[Any]):
         poll.register(self.pgconn.socket, select.POLLIN)
         return bool(poll.poll(0))
 
-    def _prepare(self, requests: Sequence[Request]) -> None:
-        """Prepare the statements that this connection has not run before."""
-        for statement, _ in requests:
-            if statement.name not in self.prepared:
-                result = self.pgconn.prepare(statement.name, statement.text)
-                # What the server has against it is said when it is run.
-                if result.status in _DONE:
-                    self.prepared.add(statement.name)
+    def _is_prepared(self, statement: Statement) -> bool:
+        """Prepare a statement, unless that was done, or another connection may get it next."""
+        if statement.name not in self.prepared and not self.is_pooled:
+            result = self.pgconn.prepare(statement.name, statement.text)
+            # What the server has against it is said when it is run.
+            if result.status in _DONE:
+                self.prepared.add(statement.name)
+        return statement.name in self.prepared
 
     def _run(self, statement: Statement, values: Sequence[Value]) -> Result | Failed:
-        name, text, is_binary = statement
-        params: Any = [_encode(value) for value in values]
-        # Without formats all are texts.
-        formats = [_BINARY if type(value) is bytes else _TEXT for value in values] if _has_bytes(values) else None
-        kind = _BINARY if is_binary else _TEXT
-        if name in self.prepared:
+        name, text, kind = statement
+        params, formats = _encode(values)
+        if name in self.prepared or self._is_prepared(statement):
             result = self.pgconn.exec_prepared(name, params, formats, kind)
         else:
             result = self.pgconn.exec_params(text, params, None, formats, kind)
@@ -191,12 +189,11 @@ class Link(psycopg.Connection[Any]):
     def _run_together(self, requests: Sequence[Request]) -> list[Result | Failed]:
         """Run statements as one pipeline."""
         pgconn = self.pgconn
+        known = [self._is_prepared(statement) for statement, _ in requests]
         pgconn.enter_pipeline_mode()
-        for (name, text, is_binary), values in requests:
-            params = [_encode(value) for value in values]
-            formats = [_BINARY if type(value) is bytes else _TEXT for value in values] if _has_bytes(values) else None
-            kind = _BINARY if is_binary else _TEXT
-            if name in self.prepared:
+        for ((name, text, kind), values), is_prepared in zip(requests, known, strict=True):
+            params, formats = _encode(values)
+            if is_prepared:
                 pgconn.send_query_prepared(name, params, formats, kind)
             else:
                 pgconn.send_query_params(text, params, None, formats, kind)
@@ -219,17 +216,25 @@ class Link(psycopg.Connection[Any]):
         return found if failure is None else [failure] * len(requests)
 
 
-def _has_bytes(values: Sequence[Value]) -> bool:
-    return any(type(value) is bytes for value in values)
-
-
-def _encode(value: Value) -> bytes | None:
-    if type(value) is str:
-        return value.encode()
-    return b"%d" % value if type(value) is int else value  # type: ignore[return-value] # what is left is bytes or None
+def _encode(values: Sequence[Value]) -> tuple[Any, list[pq.Format] | None]:
+    """Values as libpq takes them, and their formats: None where all are texts."""
+    params: list[bytes | None] = []
+    formats = None
+    for value in values:
+        if type(value) is str:
+            params.append(value.encode())
+        elif type(value) is int:
+            params.append(b"%d" % value)
+        else:
+            params.append(value)  # type: ignore[arg-type] # bytes or None
+            if value is not None:
+                formats = [_BINARY if type(one) is bytes else _TEXT for one in values]
+    return params, formats
 
 
 def _rows(result: pq.abc.PGresult) -> Result:
+    if not result.nfields:
+        return Result((), result.command_tuples or 0)
     get, width = result.get_value, range(result.nfields)
     rows = [[get(row, column) for column in width] for row in range(result.ntuples)]
     return Result(rows, result.command_tuples or 0)
@@ -325,7 +330,6 @@ class Connections:
             while (link := self._pool.getconn()).is_stale():
                 link.close()
                 self._pool.putconn(link)
-            return link
         except (PoolTimeout, TooManyRequests) as error:
             raise Refused(
                 f"no connection to the database within {self.patience:g} seconds, nothing was stored: it is down, or "
@@ -333,6 +337,7 @@ class Connections:
             ) from error
         except PoolClosed as error:
             raise StoreError("the store is closed") from error
+        return link
 
     def give_back(self, link: Link, *, is_sound: bool = True) -> None:
         """Give a connection back; one that is in doubt, because an answer may be under way, is not used again."""
@@ -355,14 +360,14 @@ class Connections:
         with self.link() as link:
             return link.send(requests)
 
-    def read(self, statement: Statement, *values: Value) -> list[list[bytes | None]]:
+    def read(self, statement: Statement, *values: Value) -> Rows:
         """The rows that a statement gives, which changes nothing: it is tried again for a while if that may help."""
         return self.read_together([(statement, values)])[0]
 
-    def read_together(self, requests: Sequence[Request]) -> list[list[list[bytes | None]]]:
+    def read_together(self, requests: Sequence[Request]) -> list[Rows]:
         """The rows of several statements that see the database one after the other, in one round trip."""
 
-        def attempt() -> list[list[list[bytes | None]]]:
+        def attempt() -> list[Rows]:
             found = self.send(requests)
             return [_checked(one, self.address).rows for one in found]
 
@@ -444,6 +449,8 @@ def explain(error: Failed, address: Address) -> StoreError:
             f"{address.shown} has no tables of nacre in schema {address.schema!r}, or of another version: "
             f"run `nacre store init {quote(address.shown)}`, or `nacre store upgrade`"
         )
+    if error.code == _LEASE_LOST:
+        return LeaseLost("another process has the lease by now; nothing was stored")
     if error.code in _FORBIDDEN:
         return StoreError(f"{address.shown}: {error}; docs/postgres.md says what the role needs")
     what = "the database is full: " if error.code in _FULL else ""

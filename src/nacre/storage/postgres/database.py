@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from nacre.errors import SessionNotFound
 from nacre.records import Rules
-from nacre.storage.postgres.connections import Connections, Run, Statement, Value
+from nacre.storage.postgres.connections import Connections, Rows, Run, Statement, Value
 from nacre.storage.postgres.statements import Statements
 from nacre.storage.postgres.view import Head, PostgresView, head_of, plain_uid, sid_of
 from nacre.storage.system import System
@@ -65,5 +65,5 @@ class Database(NamedTuple):
             sid, uid = plain_uid(rows[-1][0]), plain_uid(rows[-1][2])
 
 
-def _rows_of(run: Run, statement: Statement, *values: Value) -> list[list[bytes | None]]:
+def _rows_of(run: Run, statement: Statement, *values: Value) -> Rows:
     return run(statement, *values).rows

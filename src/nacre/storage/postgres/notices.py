@@ -77,8 +77,9 @@ class Notices:
 
     def tell(self, sid: str) -> None:
         """Say that a session has changed, here at once and elsewhere soon."""
-        for watch in list(self._watches):
-            watch.tell_name(sid)
+        if self._listener is not None:
+            for watch in list(self._watches):
+                watch.tell_name(sid)
         if sid in self._changed or self._connections.is_pooled:
             return
         with self._lock:

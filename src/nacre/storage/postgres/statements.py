@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from psycopg.pq import Format
+
 from nacre.storage.postgres.connections import Statement
 
-_HEAD = "uid, status, n, state, first, base, forked, holes, patched, created, updated, bytes"
+HEAD = "uid, status, n, state, first, base, forked, holes, patched, created, updated, bytes"
 
 # ruff: noqa: S608 - made of our own names
 _TEXTS = {
     # ---- reading one session
     "head": f"""
-        SELECT {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY status, uid DESC LIMIT 1""",
+        SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY status, uid DESC LIMIT 1""",
     "generation": f"""
-        SELECT {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND uid = $2::uuid AND status <= 2""",
+        SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND uid = $2::uuid AND status <= 2""",
     "generation_of_record": f"""
-        SELECT {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND uid = $2::uuid""",
+        SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND uid = $2::uuid""",
     "generations": f"""
-        SELECT {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY uid""",
+        SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY uid""",
     "version": """
         SELECT uid, n FROM {s}.sessions WHERE sid = $1::uuid AND status = 0""",
     "back": """
@@ -61,7 +63,8 @@ _TEXTS = {
                 $20::boolean
             FROM place
             WHERE NOT EXISTS (SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND uid >= $2::uuid)
-            ON CONFLICT DO NOTHING RETURNING 1)
+            ON CONFLICT DO NOTHING RETURNING 1), counted AS (
+            INSERT INTO {s}.counts (sid, status, internal, change) SELECT $1::uuid, 0, $18::boolean, 1 FROM head)
         INSERT INTO {s}.records (sid, uid, n, writer, id, line)
         SELECT $1::uuid, $2::uuid, part.n, $12::bigint, part.id, part.line
         FROM head, unnest($13::bigint[], $14::text[], $15::text[]) AS part (n, id, line)""",
@@ -77,18 +80,23 @@ _TEXTS = {
     "flush": """
         UPDATE {s}.sessions SET n = n WHERE sid = $1::uuid AND uid = $2::uuid""",
     "lock": f"""
-        SELECT {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1
+        SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1
         ORDER BY status, uid DESC LIMIT 1 FOR UPDATE""",
     "touch": """
         UPDATE {s}.sessions SET n = n WHERE sid = $1::uuid AND status = 0""",
     # ---- whole generations
     "lock_store": "SELECT sealed_to FROM {s}.store FOR SHARE",
     "lock_all": f"""
-        SELECT {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= $2::smallint ORDER BY uid FOR UPDATE""",
+        SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= $2::smallint ORDER BY uid FOR UPDATE""",
     "set_status": """
+        WITH known AS (SELECT status, internal FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid),
+        counted AS (INSERT INTO {s}.counts (sid, status, internal, change)
+            SELECT $1::uuid, status, internal, -1 FROM known
+            UNION ALL SELECT $1::uuid, $3::smallint, internal, 1 FROM known)
         UPDATE {s}.sessions SET status = $3::smallint, changed = floor(date_part('epoch', now()) / 60)::integer
         WHERE sid = $1::uuid AND uid = $2::uuid""",
     "create_fork": """
+        WITH counted AS (INSERT INTO {s}.counts (sid, status, internal, change) VALUES ($1::uuid, 0, $14::boolean, 1))
         INSERT INTO {s}.sessions (sid, uid, key, status, n, state, hd, mp, live, first, base, forked, holes, created,
             updated, began, minute, changed, bytes, internal, folded, cwd, pinned, tags)
         VALUES ($1::uuid, $2::uuid, $3, 0, $4::bigint, $5, $6::bigint, $7::bigint, $8::bigint, $4::bigint, $9, true,
@@ -114,6 +122,8 @@ _TEXTS = {
     "is_hidden": """
         SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid AND status = 3 FOR UPDATE""",
     "hide": """
+        WITH counted AS (INSERT INTO {s}.counts (sid, status, internal, change)
+            SELECT sid, status, internal, -1 FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid)
         UPDATE {s}.sessions SET status = 3, key = '', folded = '', cwd = '', pinned = false, tags = '{{}}', trash = ''
         WHERE sid = $1::uuid AND uid = $2::uuid""",
     "erase_records": """
@@ -129,17 +139,17 @@ _TEXTS = {
     "erase_quarantine": """
         DELETE FROM {s}.quarantine WHERE sid = $1::uuid""",
     "each": f"""
-        SELECT sid, key, {_HEAD} FROM {{s}}.sessions WHERE (sid, uid) > ($1::uuid, $2::uuid) AND status = $3::smallint
+        SELECT sid, key, {HEAD} FROM {{s}}.sessions WHERE (sid, uid) > ($1::uuid, $2::uuid) AND status = $3::smallint
         ORDER BY sid, uid LIMIT $4::bigint""",
     "generations_changed": f"""
-        SELECT changed, {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY uid""",
+        SELECT changed, {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY uid""",
     # ---- erasing one record
     "set_line": """
         UPDATE {s}.records SET line = $4 WHERE sid = $1::uuid AND uid = $2::uuid AND n = $3::bigint""",
     "set_patched": """
         UPDATE {s}.sessions SET patched = true WHERE sid = $1::uuid AND uid = $2::uuid""",
     "set_number": """
-        UPDATE {s}.sessions SET n = $3::bigint, state = $4, bytes = bytes + $5::bigint, indexed = 0,
+        UPDATE {s}.sessions SET n = $3::bigint, state = $4, bytes = bytes + $5::bigint, indexed = -$3::bigint,
             changed = floor(date_part('epoch', now()) / 60)::integer
         WHERE sid = $1::uuid AND uid = $2::uuid""",
     "add_patch": """
@@ -148,7 +158,7 @@ _TEXTS = {
     "forks_at": """
         SELECT fork_sid, fork_uid FROM {s}.forks WHERE sid = $1::uuid AND uid = $2::uuid AND upto >= $3::bigint""",
     "named": f"""
-        SELECT key, {_HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND uid = $2::uuid""",
+        SELECT key, {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND uid = $2::uuid""",
     "erase_blob": """
         DELETE FROM {s}.blobs WHERE sid = $1::uuid AND uid = $2::uuid AND hash = decode($3, 'hex')""",
     "copy_blob": """
@@ -197,18 +207,27 @@ _TEXTS = {
     "add_part": """
         INSERT INTO {s}.documents (name, part, data)
         SELECT $1, coalesce(max(part), 0) + 1, $2::bytea FROM {s}.documents WHERE name = $1""",
+    "set_document": """
+        INSERT INTO {s}.documents (name, part, data) VALUES ($1, 1, $2::bytea)
+        ON CONFLICT (name, part) DO UPDATE SET data = excluded.data""",
+    "erase_document": """
+        DELETE FROM {s}.documents WHERE name = $1""",
     # ---- the trash
     "put_in_trash": """
+        WITH counted AS (INSERT INTO {s}.counts (sid, status, internal, change)
+            SELECT sid, status, internal, -1 FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid)
         UPDATE {s}.sessions SET was = status, status = 2, trash = $3, removed = $4
         WHERE sid = $1::uuid AND uid = $2::uuid""",
     "take_from_trash": """
+        WITH counted AS (INSERT INTO {s}.counts (sid, status, internal, change)
+            SELECT sid, was, internal, 1 FROM {s}.sessions WHERE sid = $1::uuid AND trash = $2)
         UPDATE {s}.sessions SET status = was, trash = '', removed = '',
             changed = floor(date_part('epoch', now()) / 60)::integer
         WHERE sid = $1::uuid AND trash = $2""",
     "in_trash": f"""
-        SELECT key, was, removed, {_HEAD} FROM {{s}}.sessions WHERE trash = $1 ORDER BY uid""",
+        SELECT key, was, removed, {HEAD} FROM {{s}}.sessions WHERE trash = $1 ORDER BY uid""",
     "trash": f"""
-        SELECT trash, key, was, removed, {_HEAD} FROM {{s}}.sessions WHERE trash <> '' ORDER BY uid""",
+        SELECT trash, key, was, removed, {HEAD} FROM {{s}}.sessions WHERE trash <> '' ORDER BY uid""",
     # ---- the turn
     "claim": """
         INSERT INTO {s}.leases (sid, holder, who, until)
@@ -228,11 +247,48 @@ _TEXTS = {
     "renew": """
         UPDATE {s}.leases SET until = now() + $3::float8 * interval '1 second'
         FROM unnest($1::uuid[], $2::uuid[]) AS mine (sid, holder)
-        WHERE leases.sid = mine.sid AND leases.holder = mine.holder""",
+        WHERE leases.sid = mine.sid AND leases.holder = mine.holder RETURNING leases.holder""",
+    # A lease that is lost ends the whole transaction, with an error of its own; the share keeps it until the commit.
+    "held": """
+        SELECT 1 / count(*) FROM (
+            SELECT 1 FROM {s}.leases WHERE sid = $1::uuid AND holder = $2::uuid FOR SHARE) AS mine""",
     "release": """
         DELETE FROM {s}.leases WHERE sid = $1::uuid AND holder = $2::uuid""",
     # A notice may be lost, and need not be flushed.
     "notify": "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)",
+    # ---- lists and searches; what they ask for besides is made for each
+    "counts": """
+        SELECT status, internal, sum(change), count(*) FROM {s}.counts GROUP BY status, internal""",
+    "sum_counts": """
+        WITH some AS (SELECT ctid FROM {s}.counts LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
+        gone AS (DELETE FROM {s}.counts USING some WHERE counts.ctid = some.ctid RETURNING status, internal, change)
+        INSERT INTO {s}.counts (sid, status, internal, change)
+        SELECT $2::uuid, status, internal, sum(change) FROM gone GROUP BY status, internal HAVING sum(change) <> 0""",
+    "indexing": """
+        SELECT minute, extract(epoch FROM now())::bigint / 60 FROM {s}.indexing""",
+    "advance_indexing": """
+        UPDATE {s}.indexing SET minute = $1::integer WHERE minute < $1::integer""",
+    "unindexed": f"""
+        SELECT changed, sid, key, indexed, {HEAD} FROM {{s}}.sessions
+        WHERE changed >= $1::integer AND (changed, sid, uid) > ($1::integer, $2::uuid, $3::uuid) AND status <= 1
+            AND indexed < n
+        ORDER BY changed, sid, uid LIMIT $4::bigint""",
+    "add_texts": """
+        INSERT INTO {s}.texts (sid, uid, n, ts, role, tools, body, plain, words, stems, is_long, from_sid, from_uid)
+        SELECT $1::uuid, $2::uuid, n, ts, role, string_to_array(tools, chr(10)), body, plain, words::tsvector,
+            stems::tsvector, is_long, from_sid, from_uid
+        FROM unnest($3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
+            $11::boolean[], $12::uuid[], $13::uuid[])
+            AS part (n, ts, role, tools, body, plain, words, stems, is_long, from_sid, from_uid)
+        ON CONFLICT (sid, uid, n) DO NOTHING""",
+    "hide_repeats": """
+        UPDATE {s}.texts SET repeated = true
+        FROM (SELECT n, row_number() OVER (PARTITION BY ts, role, body ORDER BY n DESC) AS place FROM {s}.texts
+            WHERE sid = $1::uuid AND uid = $2::uuid AND ts = ANY($3::text[])) AS found
+        WHERE sid = $1::uuid AND uid = $2::uuid AND texts.n = found.n AND found.place > 1 AND NOT repeated""",
+    "note_indexed": """
+        UPDATE {s}.sessions SET indexed = $4::bigint
+        WHERE sid = $1::uuid AND uid = $2::uuid AND indexed = $3::bigint AND status <= 2""",
     # ---- the whole store
     "sizes": """
         SELECT relname, pg_total_relation_size(oid) FROM pg_class
@@ -255,6 +311,10 @@ class Statements:
             text = _TEXTS[name]
         except KeyError:
             raise AttributeError(name) from None
-        made = Statement(name.encode(), " ".join(text.format(s=self._schema).split()).encode(), name in _BINARY)
+        made = Statement(
+            name.encode(),
+            " ".join(text.format(s=self._schema).split()).encode(),
+            Format.BINARY if name in _BINARY else Format.TEXT,
+        )
         self.__dict__[name] = made
         return made

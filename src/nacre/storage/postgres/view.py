@@ -13,6 +13,7 @@ from nacre.checks import check_key
 from nacre.records import Losses, Record, State
 from nacre.storage import blobs
 from nacre.storage.format import unseal
+from nacre.storage.postgres.connections import Rows
 from nacre.storage.postgres.schema import ARCHIVED
 from nacre.storage.postgres.statements import Statements
 from nacre.storage.recovery import Header
@@ -23,7 +24,7 @@ _decode_state = msgspec.json.Decoder(State).decode
 _decode_base = msgspec.json.Decoder(list[tuple[str, str, int]]).decode
 
 
-Read = Callable[..., list[list[bytes | None]]]
+Read = Callable[..., Rows]
 """Gives the rows of a statement with its values."""
 
 

@@ -13,12 +13,13 @@ from functools import lru_cache
 
 import msgspec
 
-from nacre.codec import parse_time, sortable
+from nacre.codec import parse_time, sortable, timestamp
 from nacre.errors import Conflict, DurabilityUnknown, Refused
 from nacre.keys import is_internal
 from nacre.messages import Version
-from nacre.records import Record, Rules, State
+from nacre.records import AppendMessage, MemoryView, Record, RecordStamp, Rules, State
 from nacre.storage import blobs
+from nacre.storage.format import seal
 from nacre.storage.paths import new_uid
 from nacre.storage.postgres.connections import (
     ConnectionLost,
@@ -36,6 +37,8 @@ from nacre.storage.postgres.view import Head, PostgresView, Read, head_of, plain
 from nacre.storage.recovery import Header
 from nacre.storage.transaction import Batch, PendingCommit, Seen, print_of
 
+Guard = tuple[str, str]
+"""A lease that must not be lost: the session that it is of, and its holder."""
 Send = Callable[[Sequence[Request]], list[Result | Failed]]
 """Runs statements as one transaction, perhaps together with those of others."""
 
@@ -53,6 +56,8 @@ _NO_HEAD = Head(
     updated="",
     bytes=0,
 )
+# A message does not depend on the records before it.
+_NO_RECORDS = MemoryView(())
 _MAX_MISSES = 3
 _MAX_WAIT = 1.0
 # Labels and titles, who has the turn, and what maintenance leaves: nobody said anything.
@@ -145,19 +150,55 @@ class SessionWriter:
         self._head, self._is_known = head_of(rows[0]) if rows else None, True
         return self._head
 
-    def commit(self, commits: Sequence[PendingCommit], send: Send) -> None:
+    def commit(self, commits: Sequence[PendingCommit], send: Send, held: Guard | None = None) -> None:
         """Store transactions as one batch; each has its number or its error afterwards.
 
+        With `held` nothing is stored if that lease is lost.
         Raises DurabilityUnknown if what came of them cannot be known, and Refused if nothing was stored.
         """
         try:
-            self._commit(commits, send)
+            if len(commits) > 1 or not self._append_message(commits[0], send):
+                self._commit(commits, send, held)
         except BaseException:
             # Whatever it was, a signal too: what is known may be wrong.
             self.forget()
             raise
 
-    def _commit(self, commits: Sequence[PendingCommit], send: Send) -> None:
+    def _append_message(self, commit: PendingCommit, send: Send) -> bool:
+        """Store one message without conditions in a session that is known: the short way, since most appends are so.
+
+        False if it is not that, or the session has changed: then nothing was stored, and the long way begins.
+        """
+        head, transaction = self._head, commit.transaction
+        operations = transaction.operations
+        if (
+            not self._is_known
+            or head is None
+            or head.status
+            or len(operations) != 1
+            or type(operations[0]) is not AppendMessage
+            or transaction.expect is not None
+            or transaction.id is not None
+            or transaction.fence not in (None, head.state.fence)
+        ):
+            return False
+        database, n = self._database, head.n + 1
+        ts = timestamp(database.system.now())
+        stamp = RecordStamp(n, ts, None, None, 1 if database.connections.relaxed else None, None)
+        record = database.rules.apply(operations[0], stamp, head.state, _NO_RECORDS)
+        if record is None or len(line := seal(record)) > blobs.LARGEST:
+            return False
+        # In the order of the statement's values.
+        (updated, minute), state, text = _time_columns(ts), record.st, line[:-1].decode()
+        row: list[Value] = [self.sid, head.uid, n, _encode(state).decode(), state.hd, state.mp, state.live]
+        row += [updated, minute, len(line), head.n, database.token, None, text]
+        if not self._send([(database.statements.append, row)], n=n, uid=head.uid, last=text, send=send):
+            return False
+        self._head = head._replace(n=n, state=state, updated=updated, bytes=head.bytes + len(line))
+        commit.number = n
+        return True
+
+    def _commit(self, commits: Sequence[PendingCommit], send: Send, held: Guard | None) -> None:
         looks_up_ids, misses, wait = False, 0, 0.001
         deadline = time.monotonic() + self._database.connections.patience
         while True:
@@ -177,7 +218,7 @@ class SessionWriter:
                 _give(commits, numbers)
                 return
             try:
-                is_stored = self._store(batch, head, send)
+                is_stored = self._store(batch, head, send, held)
             except Failed as error:
                 self.forget()
                 if is_repeat(error):
@@ -232,37 +273,44 @@ class SessionWriter:
 
     # ---- one batch
 
-    def _store(self, batch: Batch, head: Head | None, send: Send) -> bool:
+    def _store(self, batch: Batch, head: Head | None, send: Send, held: Guard | None) -> bool:
         """Store a batch; False if the session was not as it was known."""
         requests, after = self._requests(batch, head)
-        try:
-            found = send(requests)
-        except (ConnectionLost, NotReplicated) as error:
-            found = self._settle(requests, batch, error)
-        failed = next((one for one in found if isinstance(one, Failed)), None)
-        if failed is not None:
-            raise failed
-        is_stored = isinstance(found[0], Result) and found[0].changed > 0
+        if held is not None:
+            requests.append((self._database.statements.held, held))
+        last = batch.lines[-1][:-1].decode()
+        is_stored = self._send(requests, n=batch.n, uid=batch.uid, last=last, send=send)
         if is_stored:
             self._head, self._is_known = after, True
         return is_stored
 
-    def _settle(self, requests: Sequence[Request], batch: Batch, error: Exception) -> list[Result | Failed]:
-        """Find out whether a batch was stored whose statement had no answer, or else store it.
+    def _send(self, requests: Sequence[Request], *, n: int, uid: str, last: str, send: Send) -> bool:
+        """Send what stores records up to number `n`, whose line is `last`; False if the number was set by others."""
+        try:
+            found = send(requests)
+        except (ConnectionLost, NotReplicated) as error:
+            found = self._settle(requests, (self.sid, uid, n, self._database.token, last), error)
+        for one in found:
+            if isinstance(one, Failed):
+                raise one
+        return found[0].changed > 0  # type: ignore[union-attr] # none has failed
+
+    def _settle(
+        self, requests: Sequence[Request], ours: tuple[str, str, int, int, str], error: Exception
+    ) -> list[Result | Failed]:
+        """Find out whether records were stored whose statement had no answer, or else store them.
 
         To send it again is harmless: the first one to set the number wins, be it the try that is still under way. What
         is found must also be on the standby, if there is one: a commit after it shows that.
         """
         database, deadline, wait = self._database, time.monotonic() + self._database.connections.patience, 0.02
-        last = batch.records[-1]
-        ours = (self.sid, batch.uid, last.n, database.token, batch.lines[-1][:-1].decode())
         while time.monotonic() < deadline:
             try:
                 is_there, again = database.connections.send(
                     [(database.statements.is_ours, ours), (database.statements.flush, ours[:2])]
                 )
                 if isinstance(is_there, Result) and isinstance(again, Result) and is_there.rows:
-                    return [Result([], len(batch.lines))]
+                    return [Result([], 1)]
                 found = database.connections.send(requests)
                 if not isinstance(found[0], Result) or found[0].changed:
                     return found
