@@ -69,6 +69,26 @@ def is_worker_count(number: int) -> bool:
     return 0 <= number <= MAX_WORKERS
 
 
+STORE_URL = "store.url"
+"""The one setting that may hold a secret, and only in its variable."""
+
+
+def check_store_url(url: str, *, may_have_password: bool) -> None:
+    """Raise ConfigError, without the password, if a text cannot be the address of a store in a database."""
+    from nacre.storage.postgres.address import has_password, hide_password, is_address  # noqa: PLC0415 - most stores are folders
+    from nacre.storage.postgres.address import parse as parse_address  # noqa: PLC0415 - the same
+
+    if "://" not in url:
+        raise ConfigError(f"{url!r} is not an address such as postgresql://HOST/NAME; a folder is chosen by NACRE_HOME")
+    if is_address(url) and not may_have_password and has_password(url):
+        raise ConfigError(
+            f"{hide_password(url)} was given with its password, which others can read in a command line or a "
+            "configuration file: put it into the environment (NACRE_STORE_URL or PGPASSWORD), into ~/.pgpass or into "
+            "a service file"
+        )
+    parse_address(url)
+
+
 def are_networks(texts: tuple[str, ...]) -> bool:
     """Tell whether every text is an IP address or a network."""
     if not texts:
@@ -156,6 +176,11 @@ SETTINGS = (
         0,
         is_valid=is_worker_count,
         wanted=WORKERS,
+    ),
+    Setting(
+        STORE_URL,
+        "database that sessions are stored in, as postgresql://HOST/NAME; empty: files in NACRE_HOME",
+        "",
     ),
     Setting("web.allow", "private hosts that web_fetch may read", ()),
 )
@@ -255,7 +280,7 @@ _TABLES = {
 }
 """Sections of tables whose names users choose."""
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
-_SHARED = ("agents", "channels", "cli", "schedule", "serve")
+_SHARED = ("agents", "channels", "cli", "schedule", "serve", "store")
 """Sections of the whole daemon: an agent cannot have its own."""
 _ROUTED = ("channels", "schedule")
 """Sections whose tables name the agent they belong to."""
@@ -416,6 +441,32 @@ def current(tables: Mapping[str, Any], environ: Mapping[str, str]) -> list[Value
 def value_of(key: str) -> str:
     """The current value of one text setting; raises ConfigError if the file cannot be read."""
     return str(_current(_BY_KEY[key], read(), os.environ).value)
+
+
+def store_url() -> str:
+    """The address of the store in a database, from the environment or else the file; "" if there is none.
+
+    Raises ConfigError if it cannot be used: sessions must not be looked for, or written, elsewhere.
+    """
+    setting = _BY_KEY[STORE_URL]
+    tables: dict[str, Any] = {}
+    if setting.variable not in os.environ:
+        text = read_text()
+        # Most files do not have it, and the parser is slow to import.
+        tables = parse(text) if setting.key.partition(".")[0] in text else {}
+    found = _current(setting, tables, os.environ)
+    if wrong := _value_problem(found):
+        raise ConfigError(describe(wrong))
+    return str(found.value)
+
+
+def shown(found: Value) -> Plain:
+    """The value of a setting for people: an address is without its password."""
+    if found.setting.key != STORE_URL or not isinstance(found.value, str):
+        return found.value
+    from nacre.storage.postgres.address import hide_password  # noqa: PLC0415 - most stores are folders
+
+    return hide_password(found.value) if "://" in found.value else found.value
 
 
 def setting_of(key: str) -> Setting | None:
@@ -615,6 +666,15 @@ def _key_problem(key: str, value: Any) -> str:
 def _value_problem(found: Value) -> Problem | None:
     setting, value, source = found
     choices = setting.choices
+    if setting.key == STORE_URL:
+        if type(value) is not str:
+            return Problem(setting.key, f"{setting.key} is {setting.kind}", source)
+        try:
+            if value:
+                check_store_url(value, may_have_password=source == setting.variable)
+        except ConfigError as error:
+            return Problem(setting.key, f"{setting.key}: {error}", source)
+        return None
     if isinstance(setting.default, tuple) and not isinstance(value, tuple):
         wanted = 'an array of texts, as ["a", "b"]'
     elif type(value) is not type(setting.default):

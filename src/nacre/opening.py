@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from nacre.checks import show
@@ -11,10 +12,15 @@ from nacre.history.session_state import RULES
 from nacre.sessions import SessionIndex, Sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from nacre.storage.file_store import Durability
     from nacre.storage.maintenance import Copied
+    from nacre.storage.postgres.address import Address
+    from nacre.storage.postgres.inspection import Inspection
+
+MAIN = "main"
+"""The agent whose store is not inside another's; as in `nacre.config`."""
 
 
 def open(target: str | os.PathLike[str] | None = None, *, durability: Durability = "commit") -> Sessions:
@@ -36,7 +42,7 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
         from nacre.storage.memory_store import MemoryStore  # noqa: PLC0415 - only the store that is picked is loaded
 
         return Sessions(MemoryStore(rules=RULES))
-    if "://" in place:
+    if is_url(place):
         return _open_database(place, durability=durability)
     from nacre.legacy.detect import is_due  # noqa: PLC0415 - the same
     from nacre.storage.file_store import FileStore  # noqa: PLC0415 - the same
@@ -64,22 +70,115 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
 
 def _open_database(url: str, *, durability: Durability) -> Sessions:
     """The sessions in a database; raises ConfigError if its address, or what is installed, cannot be used."""
-    from nacre.storage.postgres.address import is_address, parse  # noqa: PLC0415 - only the store that is picked is loaded
+    address = _address(url)
+    with _named_extra():
+        from nacre.index.postgres_index import PostgresIndex, labels  # noqa: PLC0415 - only the store that is picked is loaded
+        from nacre.storage.postgres.store import PostgresStore  # noqa: PLC0415 - the same
+    store = PostgresStore(address, rules=RULES, labels=labels, relaxed=durability == "relaxed")
+    return Sessions(store, index=lambda: PostgresIndex(store))
+
+
+# ---- databases
+
+
+def is_url(place: str) -> bool:
+    """Tell whether a place is the address of a database, not a folder."""
+    return "://" in place
+
+
+def show_place(place: str) -> str:
+    """A place for people: that of a database without its password."""
+    if not is_url(place):
+        return place
+    from nacre.storage.postgres.address import hide_password  # noqa: PLC0415 - the same
+
+    return hide_password(place)
+
+
+def with_password(url: str, known: str) -> str:
+    """The address of a database with the password of another one, if that is of the same database."""
+    from nacre.storage.postgres.address import with_password as add_password  # noqa: PLC0415 - the same
+
+    return add_password(url, known)
+
+
+def create_tables(url: str) -> bool:
+    """Make the tables of a store in a database; False if they were there already. Raises StoreError if it cannot be."""
+    address = _address(url)
+    with _named_extra():
+        from nacre.storage.postgres.schema import init  # noqa: PLC0415 - the same
+    return init(address)
+
+
+def upgrade_tables(url: str) -> tuple[int, int]:
+    """Bring the tables of a store to the version of this program; returns the version before and now."""
+    address = _address(url)
+    with _named_extra():
+        from nacre.storage.postgres.schema import upgrade  # noqa: PLC0415 - the same
+    return upgrade(address)
+
+
+def inspect_database(url: str) -> Inspection:
+    """Ask a database whether a store in it can work well; raises StoreError if it cannot be reached."""
+    address = _address(url)
+    with _named_extra():
+        from nacre.storage.postgres.inspection import inspect  # noqa: PLC0415 - the same
+    return inspect(address)
+
+
+def _address(url: str) -> Address:
+    from nacre.storage.postgres.address import is_address, parse  # noqa: PLC0415 - the same
 
     if not is_address(url):
         raise ConfigError(
             f"sessions are stored in files, in memory or at postgresql://…, not at {url.partition('://')[0]}://"
         )
-    address = parse(url)
+    return parse(url)
+
+
+@contextmanager
+def _named_extra() -> Iterator[None]:
+    """Say how to install what is missing; raises ConfigError."""
     try:
-        from nacre.index.postgres_index import PostgresIndex, labels  # noqa: PLC0415 - the same
-        from nacre.storage.postgres.store import PostgresStore  # noqa: PLC0415 - the same
+        yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("psycopg", "psycopg_pool"):
             raise
         raise ConfigError(f"sessions in PostgreSQL need: {install_command('postgres')}") from error
-    store = PostgresStore(address, rules=RULES, labels=labels, relaxed=durability == "relaxed")
-    return Sessions(store, index=lambda: PostgresIndex(store))
+
+
+# ---- where an agent's things are
+
+
+def default_place() -> str:
+    """Where sessions are kept when nothing is said."""
+    home = os.environ.get("NACRE_HOME")
+    if home:
+        return home
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return f"{data}/nacre"
+
+
+def store_of(store: str, agent: str) -> str:
+    """The store of an agent, given the main one's: a folder inside it, or in a database a schema next to its own."""
+    if agent == MAIN:
+        return store
+    if not is_url(store):
+        return f"{store}/agents/{agent}"
+    from nacre.storage.postgres.address import for_agent  # noqa: PLC0415 - the same
+
+    return for_agent(store, agent)
+
+
+def local_root(store: str | None, agent: str = MAIN) -> str:
+    """The folder for what an agent keeps besides its sessions, given its own store: that, unless it is in a database.
+
+    What belongs to a store in a database is where the store would be without one.
+    """
+    place = store or default_place()
+    if is_url(place):
+        place = store_of(default_place(), agent)
+    return os.path.abspath(os.path.expanduser(place))  # noqa: PTH100, PTH111 - importing pathlib costs more than all this
 
 
 def holder_of(root: str, key: str) -> int:
@@ -117,12 +216,3 @@ def _path(target: object) -> str:
     if not isinstance(path, str) or "\0" in path:
         raise InvalidArgument(f"the place of a store must be a path of text, not {show(target)}")
     return str.__str__(path)
-
-
-def default_place() -> str:
-    """Where sessions are kept when nothing is said."""
-    home = os.environ.get("NACRE_HOME")
-    if home:
-        return home
-    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return f"{data}/nacre"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from nacre.cli import main
+from nacre.cli.verbs import NESTED
 from tests.everyday.model import Call, Model, Reply, Request
 from tests.golden.conftest import Golden, Room
 
@@ -232,7 +233,7 @@ def test_every_help_is_what_it_was(run: Run, golden: Golden, monkeypatch: pytest
     monkeypatch.setenv("COLUMNS", "80")
     verbs = _verbs(run("--help"))
     inside = [f"sessions {verb}" for verb in _verbs(run("sessions --help"))]
-    commands = ["", *verbs, *inside, "serve tokens"]
+    commands = ["", *verbs, *inside, *NESTED]
     for command in commands:
         golden.check(f"help/{_file(command)}", run(f"{command} --help".strip()))
     golden.check_names("help", map(_file, commands))

@@ -81,4 +81,4 @@ def test_a_store_that_can_only_be_read_is_closed_again(home: Path, monkeypatch: 
 
 def test_an_error_that_is_not_about_the_place_is_not_hidden(home: Path) -> None:
     with pytest.raises(nacre.ConfigError):
-        open_sessions("postgres://x", incognito=False)
+        open_sessions("mysql://x", incognito=False)

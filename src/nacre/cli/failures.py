@@ -64,6 +64,7 @@ EXTRAS = {
     **dict.fromkeys(("h11", "jsonschema_rs", "starlette", "uvicorn"), "serve"),
     **dict.fromkeys(("numpy", "safetensors", "tokenizers"), "embeddings"),
     "mcp": "mcp",
+    **dict.fromkeys(("psycopg", "psycopg_pool"), "postgres"),
     "xllamacpp": "embedded",
 }
 

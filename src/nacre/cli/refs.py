@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from nacre.cli.failures import Failure
-from nacre.cli.store_choice import is_active, recall_rows
+from nacre.cli.store_choice import is_active, is_url, recall_rows
 from nacre.errors import InvalidKey
 from nacre.history import alias_table
 from nacre.keys import is_internal
@@ -179,7 +179,7 @@ def _look_up(sessions: Sessions, ref: str) -> str | None:
         return None
     path = os.path.realpath(ref)
     root = os.path.dirname(os.path.dirname(path))
-    if root != os.path.realpath(sessions.location):
+    if is_url(sessions.location) or root != os.path.realpath(sessions.location):
         raise Failure("not_found", f"{path} is not in the store at {sessions.location}", hint=f"add --store {root}")
     key = sessions.key_of_file(path)
     if key is None:

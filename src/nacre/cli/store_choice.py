@@ -22,14 +22,74 @@ if TYPE_CHECKING:
 _BETWEEN = "\0"
 
 
+def store_of(args: Namespace) -> str:
+    """The agent's store, a folder or a URL: --store, else NACRE_STORE_URL, store.url, or the local folder.
+
+    A URL may hold a password: `shown_store` is for people. Raises ConfigError for one that cannot be used.
+    """
+    place = main_store(args)
+    if args.agent == MAIN:
+        return place
+    if not is_url(place):
+        return f"{place}/agents/{args.agent}"
+    from nacre.opening import store_of as database_of  # noqa: PLC0415 - loads the library
+
+    return database_of(place, args.agent)
+
+
+def main_store(args: Namespace) -> str:
+    """The store of the main agent, in which or next to which those of others are."""
+    from nacre import config  # noqa: PLC0415 - completion needs no settings
+
+    place: str = args.store or config.store_url() or default_place()
+    if not is_url(place):
+        return os.path.abspath(os.path.expanduser(place))
+    if args.store:
+        return given_url(place)
+    return place
+
+
+def given_url(url: str) -> str:
+    """An address from the command line, which has no password; NACRE_STORE_URL may have that of the same database.
+
+    So what an error or a receipt shows can be given again. Raises ConfigError for one that cannot be used.
+    """
+    from nacre import config  # noqa: PLC0415 - the same
+    from nacre.opening import with_password  # noqa: PLC0415 - loads the library
+
+    config.check_store_url(url, may_have_password=False)
+    return with_password(url, os.environ.get("NACRE_STORE_URL", ""))
+
+
+def shown_store(args: Namespace) -> str:
+    """The store for people: a folder, or a URL without its password. It is the `location` of its sessions."""
+    return show(store_of(args))
+
+
+def show(store: str) -> str:
+    """A store for people."""
+    if not is_url(store):
+        return store
+    from nacre.opening import show_place  # noqa: PLC0415 - loads the library
+
+    return show_place(store)
+
+
+def is_url(place: str) -> bool:
+    """Tell whether a place is the address of a database; as in `nacre.opening`, which would take too long to load."""
+    return "://" in place
+
+
 def root_of(args: Namespace) -> str:
-    """Where the store is: --store, else NACRE_HOME, else the user's data directory."""
-    return os.path.abspath(os.path.expanduser(args.store or default_place()))
+    """The local folder of the agent: for its home, workspace, logins and tokens; its store too, if that is a folder."""
+    root = main_root(args)
+    return root if args.agent == MAIN else f"{root}/agents/{args.agent}"
 
 
 def main_root(args: Namespace) -> str:
-    """The store of the main agent: --agent makes `root_of` that of another."""
-    return root_of(args) if args.agent == MAIN else root_of(args).removesuffix(f"/agents/{args.agent}")
+    """The local folder of the main agent."""
+    given = "" if not args.store or is_url(args.store) else args.store
+    return os.path.abspath(os.path.expanduser(given or default_place()))
 
 
 def open_store(args: Namespace, *, create: bool = False) -> Sessions:
@@ -41,15 +101,17 @@ def open_store(args: Namespace, *, create: bool = False) -> Sessions:
     from nacre.opening import open as open_sessions  # noqa: PLC0415 - the same
 
     print_warnings()
-    root = root_of(args)
-    if _is_folder(root) or create:
-        return open_sessions(root)
-    if args.store:
+    store = store_of(args)
+    if is_url(store) or _is_folder(store) or create:
+        return open_sessions(store)
+    if args.store or args.agent != MAIN:
         raise Failure(
-            "not_found", f"there is no store at {root}", hint="the first message creates one; check --store and --agent"
+            "not_found",
+            f"there is no store at {store}",
+            hint="the first message creates one; check --store and --agent",
         )
     if not getattr(args, "quiet", True):
-        sys.stderr.write(f"no store at {clean(root)} yet; the first message creates it\n")
+        sys.stderr.write(f"no store at {clean(store)} yet; the first message creates it\n")
     return open_sessions(":memory:")
 
 

@@ -52,6 +52,7 @@ TOP = {
     "init": "find a model, ask three questions, write the configuration",
     "models": "list the models that can answer; pull installs one with Ollama",
     "setup": "install optional parts: the embedded model, embeddings",
+    "store": "where sessions are stored; init and upgrade prepare a database",
     "doctor": "check the store, the settings, the model and the machine",
     "config": "the settings: show, set, get, edit, check",
     "skills": "the agent's skills: list, check, new",
@@ -65,7 +66,11 @@ TOP = {
 
 GROUPS = {"sessions": SESSIONS}
 HIDDEN = ("__complete",)
-NESTED = {"serve tokens": "tokens of the HTTP interface for other people and programs: add, list, revoke"}
+NESTED = {
+    "serve tokens": "tokens of the HTTP interface for other people and programs: add, list, revoke",
+    "store init": "create the tables for sessions in a PostgreSQL database; again is harmless",
+    "store upgrade": "bring the tables of a database to the version of this program",
+}
 """Verbs of a verb that also works alone."""
 MODULES = {
     "completion": ("completion", "__complete"),
@@ -84,6 +89,7 @@ MODULES = {
         "summarize",
     ),
     "show": ("show", "tail"),
+    "store": ("store init", "store upgrade"),
     "transfer": ("export", "migrate"),
     "trash": ("rm", "trash", "restore"),
     "trust": ("trust", "permissions"),
@@ -92,8 +98,9 @@ MODULES = {
 
 HELP = """\
 options of every verb:
-  --store PATH          store to use (default: NACRE_HOME, else
-                        ~/.local/share/nacre)
+  --store PLACE         store to use, a folder or postgresql://HOST/NAME
+                        (default: NACRE_STORE_URL, else store.url, else
+                        NACRE_HOME, else ~/.local/share/nacre)
   --agent NAME          use the store of this agent
   --config FILE         configuration file (default: NACRE_CONFIG, else
                         ~/.config/nacre/config.toml)
@@ -147,7 +154,7 @@ _SWITCHES = {
 }
 _VERBOSE = {"-v": 1, "--verbose": 1, "-vv": 2}
 _HELPS = ("-h", "--help")
-_VALUES = {"--store": "the path of a store", "--agent": "the name of an agent", "--config": "the path of a file"}
+_VALUES = {"--store": "the place of a store", "--agent": "the name of an agent", "--config": "the path of a file"}
 NAMES = (*_VALUES, "--color", "--no-color", *_SWITCHES, "-v", "--verbose", *_HELPS)
 """Every option of this kind, for completion and for errors."""
 _WHEN = ("auto", "always", "never")
@@ -218,12 +225,10 @@ class Flags:
         if self.config:
             # The variable is how every part, and every process started from here, learns of it.
             os.environ["NACRE_CONFIG"] = self.config
-        if self.agent != MAIN:
-            self.store = f"{self.store or default_place()}/agents/{self.agent}"
         return [*rest, *reversed(waiting)]
 
 
 def default_place() -> str:
-    """The default store: the same as the library's, without loading it."""
+    """The local folder: the same as the library's, without loading it."""
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return os.environ.get("NACRE_HOME") or f"{data}/nacre"

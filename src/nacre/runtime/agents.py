@@ -17,10 +17,10 @@ from nacre.agent.kernel import AnyKernel
 from nacre.backoff import Backoff
 from nacre.config import MAIN, Settings
 from nacre.errors import ConfigError, NacreError
-from nacre.opening import default_place
+from nacre.opening import is_url, local_root, store_of
 from nacre.runtime.agent_parts import workspace_of
 from nacre.runtime.app import App, Options
-from nacre.runtime.assembly import Part, run_agent, store_of
+from nacre.runtime.assembly import Part, run_agent
 from nacre.runtime.daemon import FOLDER, channels_of, serving
 from nacre.runtime.gateway.gateway import Gateway
 from nacre.runtime.retention import Rules
@@ -38,7 +38,8 @@ class Agents:
 
     `apps` and `gateways` are always those that run now; `missing` are the agents that are to run and do not start, by
     their names. `settings` is the configuration that was applied last. `started` is called with each
-    agent that has started. `store` is the main agent's, in which the others' are, and `model` is who answers for it.
+    agent that has started. `store` is the main agent's, a folder in which the others' are or a database, and
+    `model` is who answers for it.
     Turns have `grace` seconds to come to their end when an agent ends. With `workers` they run in processes of their
     own, as many for each agent.
     """
@@ -57,7 +58,8 @@ class Agents:
         self.gateways: list[Gateway] = []
         self.missing: dict[str, anyio.CancelScope] = {}
         self.settings = Settings({}, {})
-        self._root = str(Path(store or default_place()).expanduser().absolute())
+        self._root = local_root(store)
+        self._store = store if store and is_url(store) else self._root
         self._model, self._started, self._grace, self._backoff = model, started, grace, backoff
         self._workers = workers
         self._units: dict[str, _Unit] = {}
@@ -162,7 +164,7 @@ class Agents:
     async def _start(self, name: str, settings: Settings) -> None:
         if self._tasks is None:
             raise NacreError("the agents are not running")
-        options = Options(store=store_of(self._root, name), agent=name, model=self._model if name == MAIN else None)
+        options = Options(store=store_of(self._store, name), agent=name, model=self._model if name == MAIN else None)
         unit = _Unit(settings, options, self._workers)
         app, gateway = await self._tasks.start(unit.run, name=f"agent {name}")
         self._units[name], self.apps[name], self._ran[name] = unit, app, settings
@@ -235,7 +237,7 @@ def check_limits(settings: Settings) -> None:
 
 
 def check_workspaces(settings: Settings, root: str) -> None:
-    """Raise ConfigError if one agent's files could be reached by another; `root` is where the main one's store is."""
+    """Raise ConfigError if one agent's files could be reached by another; `root` is the main one's local folder."""
     own = {name: settings.for_agent(name) for name in settings.agents}
     found = {name: workspace_of(own[name], store_of(root, name)).resolve() for name in own}
     # What is around a store may be somebody's workspace, since no tool sees a store.

@@ -25,6 +25,7 @@ from nacre.history.tokens import ByScript, context_sizes, cost
 from nacre.history.window import Window, recent
 from nacre.memory import Consolidator, Memory
 from nacre.messages import Message, Snapshot, ToolCall
+from nacre.opening import local_root
 from nacre.records import SetMeta
 from nacre.render.usage import Prices
 from nacre.runtime import titles
@@ -64,10 +65,10 @@ _FOR_A_TITLE = 4
 class Options(Struct, frozen=True, kw_only=True):
     """The choices of one run.
 
-    `store` is the agent's own (see `store_of`). `folder` is where a conversation works; None is the daemon's
-    workspace. `allow_remote` lets a remote model answer where a local one did before. `is_trusted` follows the folder
-    for this run only. `allow` has permission rules for this run. `system` replaces the persona (`agent.persona`,
-    PERSONA.md) in the system prompt.
+    `store` is the agent's own, a folder or a URL (see `nacre.opening.store_of`). `folder` is where a conversation
+    works; None is the daemon's workspace. `allow_remote` lets a remote model answer where a local one did before.
+    `is_trusted` follows the folder for this run only. `allow` has permission rules for this run. `system` replaces the
+    persona (`agent.persona`, PERSONA.md) in the system prompt.
     """
 
     store: str | None = None
@@ -87,11 +88,16 @@ USUAL = Options()
 
 
 class App:
-    """A running agent and its parts; `trouble` says why its store cannot be used and another stands in for it."""
+    """A running agent and its parts.
+
+    `trouble` says why its store cannot be used and another stands in for it. `root` is the folder for what it keeps
+    besides its sessions.
+    """
 
     def __init__(self, settings: Settings, sessions: Sessions, provider: Provider, *, name: str = MAIN) -> None:
         self.name, self.settings, self.sessions = name, settings, sessions
         self.is_ending, self.trouble = False, ""
+        self.root = local_root(sessions.location, name)
         self.provider = as_chain(provider, settings)
         self._remote_keys: set[str] = set()
         self._chosen: dict[str, ModelChain] = {}

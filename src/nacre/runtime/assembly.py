@@ -23,7 +23,7 @@ from nacre.history.session_state import RULES
 from nacre.memory import Consolidator, Memory
 from nacre.memory.agent_memory import usual_embedding
 from nacre.memory.home import open_home
-from nacre.opening import default_place
+from nacre.opening import is_url, local_root
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.agent_parts import AgentSetup, make_parts, searches_by_meaning, servers_for, workspace
 from nacre.runtime.app import USUAL, App, Options
@@ -68,11 +68,6 @@ class Part(Enum):
         return self is not Part.FRONT
 
 
-def store_of(root: str, agent: str) -> str:
-    """Where an agent's sessions are: a whole store of its own below the main one's."""
-    return root if agent == MAIN else f"{root}/agents/{agent}"
-
-
 @asynccontextmanager
 async def run_agent(
     settings: Settings,
@@ -89,8 +84,8 @@ async def run_agent(
     and ProviderError if there is no model to talk to.
     """
     store, agent, incognito = options.store, options.agent, options.incognito
-    root = _root(store)
-    # The store that all agents' stores are in, none of which tools may see.
+    root = local_root(store, agent)
+    # The folder that all agents' folders are in, none of which tools may see.
     outermost = root if agent == MAIN else str(PurePath(root).parents[1])
     mine = settings.for_agent(agent)
     folder = None
@@ -101,7 +96,7 @@ async def run_agent(
         mine = mine.override("agent.persona", options.system)
     closing = Closing()
     try:
-        opened = open_sessions(root, incognito=incognito)
+        opened = open_sessions(store if store and is_url(store) else root, incognito=incognito)
         sessions = opened.sessions
         closing.add("store", sessions.close)
         app = App(mine, sessions, await provider_for(mine, options.model), name=agent)
@@ -110,6 +105,7 @@ async def run_agent(
         if opened.trouble:
             # What the agent keeps besides its sessions is where they are.
             root = sessions.location
+        app.root = root
         tokens = Tokens(outermost)
         guests = Guests(mine, sessions.aliases, is_owners=tokens.is_owners)
         app.is_guest = lambda key: guests(app.children.outermost(key))
@@ -175,11 +171,6 @@ def _check_mode(app: App) -> None:
         raise ConfigError("--yolo needs a working sandbox, and there is none here: `nacre doctor` shows why")
 
 
-def _root(store: str | None) -> str:
-    """Where the agent's store is, even if nothing is kept this time."""
-    return str(Path(store or default_place()).expanduser().absolute())
-
-
 @asynccontextmanager
 async def _run_background(app: App, part: Part) -> AsyncIterator[None]:
     """Run what goes on besides the conversations: summaries, vectors for the search, and memory's reading."""
@@ -233,11 +224,14 @@ class OpenedStore(NamedTuple):
 def open_sessions(root: str, *, incognito: bool) -> OpenedStore:
     """Open a store, and import what was written while it could not be used.
 
-    If it cannot be used now, sessions are JSON documents in the user's state directory. Raises StoreError if those
-    cannot be written either, or if the store is of a newer version.
+    If it is a folder and cannot be used now, sessions are JSON documents in the user's state directory. Raises
+    StoreError if those cannot be written either, if the store is of a newer version, or if it is a database: other
+    machines use that too, and what was said here meanwhile would be missing there.
     """
     if incognito:
         return OpenedStore(nacre.open(":memory:"), [])
+    if is_url(root):
+        return OpenedStore(nacre.open(root), [])
     try:
         sessions = nacre.open(root)
         if not os.access(f"{root}/sessions", os.W_OK | os.X_OK):

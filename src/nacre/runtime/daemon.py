@@ -42,7 +42,7 @@ GROUP = "nacre.channels"
 _OWN = ("irc", "matrix", "telegram")
 _WORK = "delegate"
 FOLDER = "channels"
-"""Where in a store its channels keep how far they have read."""
+"""Where in an agent's local folder its channels keep how far they have read."""
 _HELP = """\
 Write a message, and I will answer. I also know these commands:
 /new: start a new conversation
@@ -76,8 +76,8 @@ async def serving(app: App) -> AsyncIterator[Gateway]:
         kernel = await stack.enter_async_context(Kernel(passing, agent_for))
         rooms = {True: Room(app.sessions, app.kernel), False: Room(passing, kernel)}
 
-        folder = Path(app.sessions.location) / FOLDER
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder = Path(app.root) / FOLDER
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         access = access_of(app.settings)
         channels = channels_of(app.settings, folder, access)
         for channel in channels:

@@ -21,7 +21,7 @@ from nacre.cli.one_line import clean, cut
 from nacre.cli.output import Out
 from nacre.cli.refs import Choice, choose, find, refuse_internal, talks
 from nacre.cli.store_choice import is_active, open_store
-from nacre.cli.verbs import default_place
+from nacre.cli.verbs import MAIN, default_place
 from nacre.errors import StoreError
 from nacre.history.message_text import first_text
 from nacre.sessions import Sessions
@@ -247,8 +247,6 @@ def tell_how_to_resume(app: App, args: Namespace, out: Out, key: str) -> None:
 
 def resume_command(args: Namespace, key: str) -> str:
     """The command that resumes a session."""
-    inside = f"/agents/{args.agent}"
-    root = (args.store or "").removesuffix(inside)
-    place = f" --store {shlex.quote(root)}" if root and root != default_place() else ""
-    who = f" --agent {args.agent}" if (args.store or "").endswith(inside) else ""
+    place = f" --store {shlex.quote(args.store)}" if args.store and args.store != default_place() else ""
+    who = f" --agent {args.agent}" if args.agent != MAIN else ""
     return f"nacre chat{place}{who} -r {shlex.quote(clean(key))}"

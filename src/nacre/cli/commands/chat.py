@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nacre.cli.failures import OK, Failure, ungroup
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
+from nacre.cli.store_choice import store_of
 
 if TYPE_CHECKING:
     from nacre.runtime.app import App
@@ -128,7 +129,7 @@ def _running(args: Namespace) -> AbstractAsyncContextManager[App]:
     from nacre import config, runtime  # noqa: PLC0415 - loads the agent, which help does not need
 
     options = runtime.Options(
-        store=args.store,
+        store=store_of(args),
         agent=args.agent,
         incognito=args.incognito,
         model=args.model,

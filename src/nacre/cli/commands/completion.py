@@ -172,7 +172,7 @@ def _values(action: Action, last: str, flags: Flags, verb: str) -> Iterator[tupl
         return
     if action.dest not in (*_REFS, *_TAGS):
         return
-    with open_store(Namespace(store=flags.store)) as sessions:
+    with open_store(Namespace(store=flags.store, agent=flags.agent)) as sessions:
         found: list[tuple[str, str]]
         if action.dest in _TAGS:
             # The tags that the newest sessions have.

@@ -13,7 +13,7 @@ from nacre import config as settings
 from nacre.cli.failures import OK, USAGE, Failure
 from nacre.cli.one_line import clean, is_utf8, wrap
 from nacre.cli.output import Out
-from nacre.cli.store_choice import root_of
+from nacre.cli.store_choice import shown_store
 from nacre.errors import ConfigError, NacreError
 from nacre.user_files import locked
 
@@ -62,11 +62,12 @@ def _path(_: Namespace, out: Out) -> int:
 def _show(args: Namespace, out: Out) -> int:
     found = settings.current(settings.read(), os.environ)
     if out.json:
-        values = {value.setting.key: {"value": value.value, "source": value.source} for value in found}
-        return out.document({"path": settings.path(), "store": root_of(args), "settings": values})
+        values = {value.setting.key: {"value": settings.shown(value), "source": value.source} for value in found}
+        return out.document({"path": settings.path(), "store": shown_store(args), "settings": values})
     with out.pager():
-        for setting, value, source in found:
-            text = f"{setting.key} = {clean(settings.to_toml(value))}"
+        for one in found:
+            setting, source = one.setting, one.source
+            text = f"{setting.key} = {clean(settings.to_toml(settings.shown(one)))}"
             out.say(
                 f"{out.dim(text)}  {out.dim('(default)')}" if source == "default" else f"{out.bold(text)}  ({source})"
             )
@@ -75,14 +76,14 @@ def _show(args: Namespace, out: Out) -> int:
             for line in wrap(f"{setting.meaning}{choices}", room):
                 out.say(f"    {out.dim(line)}")
         out.say(f"\nfile   {clean(settings.path())}{'' if os.path.exists(settings.path()) else ' (does not exist)'}")
-        out.say(f"store  {clean(root_of(args))}")
+        out.say(f"store  {clean(shown_store(args))}")
     return OK
 
 
 def _get(args: Namespace, out: Out) -> int:
     tables = settings.read()
     known = {found.setting.key: found for found in settings.current(tables, os.environ)}.get(args.key)
-    value: Any = None if known is None else known.value
+    value: Any = None if known is None else settings.shown(known)
     source = "file" if known is None else known.source
     if known is None:
         # A key that is not one of the settings, as `mcp.files.command`.

@@ -6,6 +6,7 @@ Nothing is changed and no message is sent. Servers of models are asked which mod
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from argparse import Namespace
@@ -19,15 +20,16 @@ from nacre import config
 from nacre.cli.failures import EXTRAS, FAILED, OK, USAGE
 from nacre.cli.one_line import clean, wrap
 from nacre.cli.output import Out
-from nacre.cli.store_choice import main_root
+from nacre.cli.store_choice import is_url, main_root, main_store
 from nacre.errors import ConfigError, NacreError, ProviderError, install_command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from nacre.config import Settings
+    from nacre.storage.postgres.inspection import Inspection
 
-_ENVIRONMENT = {"address", "daemon", "store", "workspace", "model", "sandbox", "extras"}
+_ENVIRONMENT = {"address", "daemon", "store", "folder", "workspace", "model", "sandbox", "extras"}
 """Checks that fail because of the machine, not because of the configuration."""
 _DELAY = 0.5
 _INDENT = 19
@@ -148,11 +150,16 @@ def _agent_checks(settings: Settings, name: str, args: Namespace, *, out: Out, m
 
     import anyio  # noqa: PLC0415 - optional
 
+    from nacre.opening import store_of  # noqa: PLC0415 - loads the library
     from nacre.runtime.agent_parts import workspace_of  # noqa: PLC0415 - optional
-    from nacre.runtime.assembly import store_of  # noqa: PLC0415 - the same
 
     root = store_of(main_root(args), name)
-    yield _check_folder("store", root, "choose another with --store or NACRE_HOME")
+    store = store_of(main_store(args), name)
+    if is_url(store):
+        yield check_database(store)
+        yield _check_folder("folder", root, "choose another with NACRE_HOME")
+    else:
+        yield _check_folder("store", root, "choose another with --store or NACRE_HOME")
     yield _check_folder("workspace", str(workspace_of(settings, root)), "nacre config set agent.workspace DIR")
     yield from anyio.run(_check_channels, settings, Path(root))
     # Whether the programs of MCP servers exist.
@@ -168,6 +175,29 @@ def _agent_checks(settings: Settings, name: str, args: Namespace, *, out: Out, m
             yield anyio.run(_check_sandbox, settings)
     with _say_what_takes_long(out, "asking for the model"):
         yield anyio.run(_check_model, settings, model if name == config.MAIN else None)
+
+
+def check_database(url: str) -> Check:
+    """Whether a database can be reached and has the tables that this program works with."""
+    from nacre.opening import inspect_database  # noqa: PLC0415 - loads the library
+
+    try:
+        return check_tables(inspect_database(url))
+    except NacreError as error:
+        return Check("store", "fail", str(error), "`nacre doctor` says more, `nacre store` which one it is and why")
+
+
+def check_tables(found: Inspection) -> Check:
+    """Whether a database has the tables that this program works with."""
+    if not found.tables:
+        detail = f"{found.shown} has no tables of nacre in schema {found.schema!r}"
+        return Check("store", "fail", detail, f"nacre store init {shlex.quote(found.shown)}")
+    detail = f"{found.shown} has tables of version {found.tables}"
+    if found.tables < found.known:
+        return Check("store", "fail", detail, f"nacre store upgrade {shlex.quote(found.shown)}")
+    if found.tables > found.known:
+        return Check("store", "fail", f"{detail}, this nacre knows {found.known}", "update nacre")
+    return Check("store", "ok", f"{found.shown}: PostgreSQL {found.release.partition(' ')[0]}")
 
 
 def _check_folder(name: str, place: str, hint: str) -> Check:

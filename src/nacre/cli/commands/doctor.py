@@ -17,8 +17,8 @@ from nacre.cli.commands.housekeeping import MEANINGS
 from nacre.cli.failures import FAILED, OK, Failure
 from nacre.cli.one_line import several, size
 from nacre.cli.output import Out
-from nacre.cli.store_choice import count_logs, emptied_logs, open_store, root_of
-from nacre.errors import NacreError
+from nacre.cli.store_choice import count_logs, emptied_logs, is_url, open_store, root_of, show, store_of
+from nacre.errors import ConfigError, NacreError
 from nacre.keys import OWN_KEYS, is_internal
 from nacre.render.conversation import notices
 from nacre.user_files import has_standby, standby_folder, state_folder
@@ -46,15 +46,47 @@ def add(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, out: Out) -> int:
     root = root_of(args)
-    found = print_checks(_checks(args, out, root), out)
+    try:
+        store = store_of(args)
+    except ConfigError:
+        # The checks of the configuration say what is wrong with it.
+        store = ""
+    found = print_checks(_checks(args, out, root, store), out)
     bad = any(check.status == "fail" for check in found)
     if out.json:
         checks = [check._asdict() for check in found]
-        out.document({"ok": not bad, "store": root, "checks": checks})
+        out.document({"ok": not bad, "store": show(store), "checks": checks})
     return FAILED if bad else OK
 
 
-def _checks(args: Namespace, out: Out, root: str) -> Iterator[Check]:
+def _checks(args: Namespace, out: Out, root: str, store: str) -> Iterator[Check]:
+    """What there is of the store, then what is on this machine besides."""
+    if is_url(store):
+        from nacre.cli.commands.database_checks import database_checks  # noqa: PLC0415 - only for a database
+
+        hint = "`nacre store` shows which database it is"
+        checks = list(
+            database_checks(store, lambda count: _check_store(args, "store", lambda sessions, _: count(sessions), hint))
+        )
+        yield from checks
+        if checks[0].status == "ok":
+            yield _check_store(args, "quarantine", _check_quarantine, hint)
+    elif store:
+        yield from _folder_checks(args, root)
+    yield _check_space(root)
+    if not is_url(store):
+        yield _check_index(root)
+    yield from _check_state_files()
+    for check in settings_checks(args, out):
+        # What is above says more about the store.
+        if check.name != "store" or (
+            not is_url(store) and check.status != "ok" and check.detail != f"{root} cannot be written"
+        ):
+            yield check
+
+
+def _folder_checks(args: Namespace, root: str) -> Iterator[Check]:
+    """The checks of a store in a folder."""
     if os.path.isdir(root):
         hint = "the store is a directory of yours; choose another with --store"
         yield _check_store(args, "store", _check_sessions, hint)
@@ -75,13 +107,6 @@ def _checks(args: Namespace, out: Out, root: str) -> Iterator[Check]:
         # Sessions that were written while the store could not be used.
         where = f"messages that were written without the store wait in {standby_folder(root)}"
         yield Check("standby", "warn", where, "the next `nacre chat` or `nacre serve` brings them into the store")
-    yield _check_space(root)
-    yield _check_index(root)
-    yield from _check_state_files()
-    for check in settings_checks(args, out):
-        # What is above says more about the store.
-        if check.name != "store" or (check.status != "ok" and check.detail != f"{root} cannot be written"):
-            yield check
 
 
 def _name_few(names: Sequence[str]) -> str:

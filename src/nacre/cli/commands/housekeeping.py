@@ -16,7 +16,7 @@ from nacre.cli.many import Done, each, keys_of
 from nacre.cli.one_line import chop, clean, several, size
 from nacre.cli.output import Out
 from nacre.cli.refs import add_internal, add_ref, find
-from nacre.cli.store_choice import is_active, open_store, root_of
+from nacre.cli.store_choice import is_active, is_url, open_store, show, store_of
 from nacre.cli.table import Column
 from nacre.errors import install_command
 from nacre.opening import back_up
@@ -32,6 +32,18 @@ MEANINGS = {
     "base": "shared by forks",
     "blobs": "large payloads",
     "trash": "removed",
+}
+TABLES = {
+    "sessions": "one row for each session",
+    "records": "messages and all else, with indexes",
+    "blobs": "large payloads",
+    "forks": "what forks share",
+    "quarantine": "damaged bytes",
+    "leases": "who has the turn of a session",
+    "texts": "index of the search",
+    "documents": "journals and positions",
+    "redactions": "erasures that are not finished",
+    "store": "version of the tables",
 }
 # Below that the store does not compact a log.
 _MIN_GAIN = 256 * 1024
@@ -55,7 +67,7 @@ def _du(args: Namespace, out: Out) -> int:
         if not args.refs:
             lists = (sessions.list(archived=archived, internal=True) for archived in (False, True))
             keys = {info.key for infos in lists for info in infos}
-        usage = sessions.disk_usage(keys)
+        usage, location = sessions.disk_usage(keys), sessions.location
     sizes = sorted(((count, key) for key, count in usage.sessions.items()), reverse=True)
     shown = sizes if args.refs else sizes[: args.limit]
     items = [{"key": key, "bytes": count} for count, key in shown]
@@ -69,7 +81,8 @@ def _du(args: Namespace, out: Out) -> int:
         table.show(out, columns, [(size(count), clean(key)) for count, key in shown])
     if not args.refs:
         out.say()
-        parts = [(size(count), folder, MEANINGS[folder]) for folder, count in usage.folders.items() if count]
+        meanings = TABLES if is_url(location) else MEANINGS
+        parts = [(size(count), part, meanings.get(part, "")) for part, count in usage.folders.items() if count]
         columns = [Column("SIZE", right=True), Column("PART", style=out.bold), Column("")]
         table.show(out, columns, [*parts, (size(usage.total), "total", "")])
     if len(shown) < len(sizes):
@@ -113,7 +126,8 @@ def _compact(args: Namespace, out: Out) -> int:
                 before = sessions.log_size(key)
                 if args.dry_run:
                     gain = max(0, before - sessions.log_size(key, kept=True))
-                    is_worth = gain >= max(_MIN_GAIN, before - gain)
+                    # Rows of a database that are not live cost nothing, and stay where they are.
+                    is_worth = gain >= max(_MIN_GAIN, before - gain) and not is_url(sessions.location)
                     more = {"bytes_before": before, "bytes_not_live": gain}
                     words = f"would be compacted: {size(gain)} of {size(before)} would move out of the log"
                 else:
@@ -226,7 +240,14 @@ def _add_backup(parser: ArgumentParser) -> None:
 
 
 def _backup(args: Namespace, out: Out) -> int:
-    root, goal = root_of(args), os.path.abspath(os.path.expanduser(args.folder))
+    if is_url(root := store_of(args)):
+        raise Failure(
+            "usage",
+            f"{show(root)} is a database, which its own tools copy",
+            hint="pg_dump, or a base backup with the WAL for any point in time: docs/postgres.md\n"
+            "nacre sessions copy copies the sessions into a folder or another database",
+        )
+    goal = os.path.abspath(os.path.expanduser(args.folder))
     partial = goal + _PARTIAL
     # There must be a store, and room for a copy outside of it.
     if not os.path.isdir(f"{root}/sessions"):

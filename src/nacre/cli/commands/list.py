@@ -16,7 +16,7 @@ from nacre.cli import table
 from nacre.cli.failures import OK, Failure
 from nacre.cli.one_line import chop, clean, several, short_path, size
 from nacre.cli.output import Out
-from nacre.cli.store_choice import count_logs, emptied_logs, open_store, remember_rows, root_of
+from nacre.cli.store_choice import count_logs, emptied_logs, is_url, open_store, remember_rows, shown_store
 from nacre.cli.table import Column
 from nacre.keys import is_internal
 from nacre.render.session_item import SORTS, session_item
@@ -78,12 +78,19 @@ def run(args: Namespace, out: Out) -> int:
     # Thousands of values that are needed to the end: to look for garbage among them takes a fifth of the time.
     gc.disable()
     try:
-        location = root_of(args)
-        page = _read_warm(location, args) or _read(args)
-        aside = _quarantined(args, location)
+        location = shown_store(args)
+        if is_url(location):
+            page, aside = _read(args)
+        else:
+            page = _read_warm(location, args) or _read(args)[0]
+            aside = _quarantined(args, location)
         remember_rows(location, [info.key for info in page.infos])
         _print(out, page, args, aside)
-        _report(out, page, args, aside)
+        _report(out, args, aside)
+        if not is_url(location):
+            _report_emptied(out, page, location)
+        if page.hidden and not (args.all or args.archived):
+            out.note(f"{several(page.hidden, 'archived session')} hidden, use --all")
     finally:
         gc.enable()
     return OK
@@ -118,8 +125,8 @@ def _read_warm(root: str, args: Namespace) -> _Page | None:
     return _Page(infos, len(infos), None, hidden, len(found))
 
 
-def _read(args: Namespace) -> _Page:
-    """The list as the library gives it."""
+def _read(args: Namespace) -> tuple[_Page, Mapping[str, Notice]]:
+    """The list as the library gives it, and what is in quarantine where there are no files to look at."""
     from nacre.errors import InvalidArgument  # noqa: PLC0415 - a list that is up to date loads nothing of the library
     from nacre.history.list_page import parse_cursor  # noqa: PLC0415 - the same
     from nacre.history.overview import tags_in  # noqa: PLC0415 - the same
@@ -148,7 +155,12 @@ def _read(args: Namespace) -> _Page:
         )
         hidden = sessions.page(which="archived", prefix=args.prefix, internal=True, limit=0).total
         active = sessions.page(internal=True, limit=0).total
-        return _Page(page.items, page.total, page.cursor, hidden, active)
+        aside: Mapping[str, Notice] = {}
+        if is_url(sessions.location):
+            from nacre.render.conversation import notices  # noqa: PLC0415 - the same
+
+            aside = notices(sessions.quarantine())
+        return _Page(page.items, page.total, page.cursor, hidden, active), aside
 
 
 def _quarantined(args: Namespace, root: str) -> Mapping[str, Notice]:
@@ -229,18 +241,18 @@ def _fill(template: str, item: dict[str, Any]) -> str:
     return _FIELD.sub(fill, template)
 
 
-def _report(out: Out, page: _Page, args: Namespace, aside: Mapping[str, Notice]) -> None:
-    """Say below the list what is damaged, also of sessions that are not in it, and how many are hidden."""
+def _report(out: Out, args: Namespace, aside: Mapping[str, Notice]) -> None:
+    """Say below the list what is damaged, also of sessions that are not in it."""
     aside = {key: aside[key] for key in aside if key.startswith(args.prefix)}
     for key, notice in list(aside.items())[:_MAX_REPORTED]:
         out.note(f"{clean(key)}: {clean(notice.text)}; `{clean(notice.command)}` shows more")
     if len(aside) > _MAX_REPORTED:
         out.note(f"{several(len(aside), 'session')} have something in quarantine: `nacre sessions quarantine`")
-    # Logs that have lost everything: each file is looked at only if there are more than sessions.
-    root = root_of(args)
+
+
+def _report_emptied(out: Out, page: _Page, root: str) -> None:
+    """Name logs that have lost everything: each file is looked at only if there are more than sessions."""
     found = emptied_logs(root) if count_logs(f"{root}/sessions") > page.active else []
     if found:
         named = ", ".join(found[:_MAX_REPORTED]) + (" …" if len(found) > _MAX_REPORTED else "")
         out.note(f"{several(len(found), 'log')} empty (0 bytes): {clean(named)}; `nacre sessions verify` shows more")
-    if page.hidden and not (args.all or args.archived):
-        out.note(f"{several(page.hidden, 'archived session')} hidden, use --all")

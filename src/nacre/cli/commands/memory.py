@@ -104,7 +104,7 @@ def _open_memory(args: Namespace, out: Out, sessions: Sessions, *, changes: bool
             raise
         raise Failure("unavailable", f"memory needs {error.name}", hint=install_command("agent")) from error
     root = root_of(args)
-    if not changes or not os.path.isdir(root):
+    if not changes or not sessions.is_durable:
         return Memory(sessions, home_of(root))
     home, notes = open_home(root, configured=config.load().for_agent(args.agent).text("agent.workspace"))
     for note in notes:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from nacre.cli.commands.serve_tokens import LOOPBACK, TOKEN_HINT, VARIABLE, needs_token
 from nacre.cli.failures import OK, Failure, ungroup
 from nacre.cli.output import Out
-from nacre.cli.store_choice import root_of
+from nacre.cli.store_choice import main_root, main_store, shown_store
 from nacre.config import PREFIX, WORKERS, is_prefix, is_worker_count
 from nacre.errors import describe_error, install_command
 
@@ -139,8 +139,8 @@ def run(args: Namespace, out: Out) -> int:
 
 def _command(args: Namespace) -> list[str]:
     """The command line that starts the same daemon, wherever it is started."""
-    given = {"--host": args.host, "--port": args.port, "--store": args.store and root_of(args), "--model": args.model}
-    given |= {"--prefix": args.prefix, "--workers": args.workers}
+    given = {"--host": args.host, "--port": args.port, "--store": args.store and shown_store(args)}
+    given |= {"--model": args.model, "--prefix": args.prefix, "--workers": args.workers}
     if named := os.environ.get("NACRE_CONFIG"):
         given["--config"] = os.path.abspath(named)
     pairs = [*given.items(), *(("--name", name) for name in args.name)]
@@ -204,7 +204,7 @@ async def _serve(args: Namespace, out: Out, token: str, hidden: Sequence[str]) -
         # A daemon that has no place to listen must not begin to answer messages.
         one.close()
     async with Agents(
-        store=args.store, model=args.model, started=say_notes, workers=workers if count else None
+        store=main_store(args), model=args.model, started=say_notes, workers=workers if count else None
     ) as agents:
         await agents.start(settings)
         web = application(
@@ -215,7 +215,7 @@ async def _serve(args: Namespace, out: Out, token: str, hidden: Sequence[str]) -
             gateways=agents.gateways,
             missing=agents.missing,
             prefix=prefix,
-            tokens=Tokens(root_of(args)),
+            tokens=Tokens(main_root(args)),
             settings=lambda: agents.settings,
         )
         async with anyio.create_task_group() as ending, anyio.create_task_group() as tasks:

@@ -18,9 +18,9 @@ from nacre.cli.commands.serve_tokens import TOKEN_HINT, VARIABLE, needs_token
 from nacre.cli.failures import OK
 from nacre.cli.one_line import several
 from nacre.cli.output import Out
-from nacre.cli.store_choice import main_root
+from nacre.cli.store_choice import is_url, main_root, main_store
 from nacre.errors import ConfigError
-from nacre.opening import holder_of
+from nacre.opening import holder_of, store_of
 from nacre.runtime.gateway.inbox import KEYS
 
 Address = tuple[str, int]
@@ -44,7 +44,7 @@ def _checks(args: Namespace, out: Out) -> Iterator[Check]:
     """Whether `nacre serve` could start with these options; if it runs, whether it is ready and could be restarted."""
     from nacre.runtime.access_tokens import Tokens  # noqa: PLC0415 - optional
 
-    pid = _pid_of(main_root(args))
+    pid = _pid_of(_store(args))
     places = listens_at(pid)
     if pid:
         yield _check_running(args, pid, places)
@@ -90,14 +90,12 @@ def _check_running(args: Namespace, pid: int, places: list[Address]) -> Check:
 
 def _check_agents(args: Namespace, pid: int) -> Iterator[Check]:
     """Agents of the configuration that the daemon does not run: it was started, or read it, before they were added."""
-    from nacre.runtime.assembly import store_of  # noqa: PLC0415 - optional
-
     try:
         names = config.load().agents
     except ConfigError:
         return  # the checks of the configuration say why
-    root = main_root(args)
-    others = ", ".join(name for name in names if name != config.MAIN and _pid_of(store_of(root, name)) != pid)
+    store = _store(args)
+    others = ", ".join(name for name in names if name != config.MAIN and _pid_of(store_of(store, name)) != pid)
     if others:
         hint = f"kill -HUP {pid}" if pid > 0 else "send it SIGHUP"
         yield Check("agents", "warn", f"the daemon does not run every agent of the configuration: {others}", hint)
@@ -117,7 +115,8 @@ def _check_address(args: Namespace, places: list[Address], pid: int) -> Check:
             return Check("address", "fail", str(error), "choose another with --host")
         if args.port in {port for _, port in places} or (pid and not places):
             return Check("address", "ok", f"{where}: the daemon listens there")
-        holder = "a daemon with another store" if ask((args.host, args.port), "") else "another program"
+        daemon = "a daemon" if is_url(_store(args)) else "a daemon with another store"
+        holder = daemon if ask((args.host, args.port), "") else "another program"
         return Check("address", "fail", f"{where} is in use by {holder}", "choose another with --port or --host")
     return Check("address", "ok", where)
 
@@ -165,10 +164,18 @@ def _check_workers(args: Namespace) -> Iterator[Check]:
         yield Check("workers", "ok", each)
 
 
-def _pid_of(root: str) -> int:
+def _store(args: Namespace) -> str:
+    """The main agent's store; the local folder if the configuration, whose checks say why, does not tell."""
+    try:
+        return main_store(args)
+    except ConfigError:
+        return main_root(args)
+
+
+def _pid_of(store: str) -> int:
     """The process that serves a store: 0 if there is none, or it cannot be asked; -1 if it is unknown which."""
-    # A daemon has the turn of its inbox as long as it serves.
-    return holder_of(root, KEYS[0])
+    # A daemon has the turn of its inbox as long as it serves. A database may be served by several, on other machines.
+    return 0 if is_url(store) else holder_of(store, KEYS[0])
 
 
 def listens_at(pid: int) -> list[Address]:

@@ -18,7 +18,7 @@ from nacre.cli.notices import silence_losses
 from nacre.cli.one_line import clean, clean_json, several, size
 from nacre.cli.output import Out
 from nacre.cli.refs import add_ref, find
-from nacre.cli.store_choice import open_store, root_of
+from nacre.cli.store_choice import is_url, open_store, show, store_of
 from nacre.history import record_lines
 from nacre.records import Losses, View
 from nacre.render.conversation import unreadable
@@ -251,6 +251,12 @@ def _migrate(args: Namespace, out: Out) -> int:
         from nacre.legacy.migration import migrate_into  # noqa: PLC0415 - so that its absence is one clear line
     except ModuleNotFoundError as error:
         raise Failure("unavailable", "this version of nacre cannot migrate sessions") from error
+    if is_url(store := store_of(args)):
+        raise Failure(
+            "usage",
+            f"sessions of an earlier agent are migrated into a folder, not into {show(store)}",
+            hint="migrate them with --store FOLDER, then `nacre sessions copy FOLDER URL`",
+        )
     seen = 0
     with out.progress("migrating") as step:
 
@@ -260,7 +266,7 @@ def _migrate(args: Namespace, out: Out) -> int:
             step(done - seen)
             seen = done
 
-        migration = migrate_into(root_of(args), args.directory, dry_run=args.dry_run, progress=progress)
+        migration = migrate_into(store, args.directory, dry_run=args.dry_run, progress=progress)
     if out.json:
         results: list[dict[str, object]] = []
         for found in migration.report:
