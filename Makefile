@@ -54,7 +54,7 @@ docs: .venv ## run every Python block of the documentation, each page in a direc
 PEERS := agent-framework langgraph nanobot openai-agents pydantic-ai
 
 bench: PROGRAMS := strace bwrap
-bench: .venv programs $(PEERS:%=.venv/peers/%/.installed) ## the table of benchmarks/RESULTS.md, with other stores and agents
+bench: .venv programs postgres $(PEERS:%=.venv/peers/%/.installed) ## the table of benchmarks/RESULTS.md, with other stores and agents
 	@$(BIN)/python -m benchmarks
 
 .venv/peers/%/.installed: pyproject.toml | .venv

@@ -19,6 +19,7 @@ from benchmarks import (
     gateway,
     load,
     peers,
+    postgres,
     remembering,
     report,
     scale,
@@ -70,11 +71,16 @@ BENCHMARKS: dict[str, Callable[[Scene], Iterable[Row]]] = {
     "worker senders": workers.senders,
     "import": start.importing,
     "command": start.command_line,
+    "postgres append": postgres.append,
+    "postgres sessions": postgres.crowd,
+    "postgres fairness": postgres.fairness,
+    "postgres depth": postgres.depth,
     "stores": peers.stores,
     "peers": peers.peers,
     "peer turns": peers.turns,
+    "postgres peers": postgres.peers,
 }
-_PEERS = ("peers", "peer turns")
+_PEERS = ("peers", "peer turns", "postgres peers")
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ import sqlite3
 import sys
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from benchmarks import measure
 Act = Callable[[], Awaitable[object]]
 Build = Callable[[Path, int, contextlib.AsyncExitStack], Awaitable[Act]]
 
-_KEY = "bench:peer"
+KEY = "bench:peer"
 _WINDOW = 50
 _QUESTION = "How is the weather?"
 _ANSWER = "The weather is fine."
@@ -48,12 +48,12 @@ async def append_sqlite(room: Path, size: int, stack: contextlib.AsyncExitStack)
     base.execute("CREATE INDEX by_session ON messages (session, id)")
     insert = "INSERT INTO messages (session, body) VALUES (?, ?)"
     base.execute("BEGIN")
-    base.executemany(insert, ((_KEY, text) for text in _texts(size)))
+    base.executemany(insert, ((KEY, text) for text in texts(size)))
     base.execute("COMMIT")
-    fresh = _fresh_texts()
+    fresh = fresh_texts()
 
     async def append() -> None:
-        base.execute(insert, (_KEY, next(fresh)))
+        base.execute(insert, (KEY, next(fresh)))
 
     return append
 
@@ -63,13 +63,13 @@ async def append_nacre(room: Path, size: int, stack: contextlib.AsyncExitStack) 
     import nacre  # noqa: PLC0415 - only in its own environment
 
     sessions = stack.enter_context(nacre.open(room))
-    said = [nacre.Message(role="user", content=text) for text in _texts(size)]
+    said = [nacre.Message(role="user", content=text) for text in texts(size)]
     for at in range(0, size, 1_000):
-        sessions.add_messages(_KEY, said[at : at + 1_000])
-    fresh = _fresh_texts()
+        sessions.add_messages(KEY, said[at : at + 1_000])
+    fresh = fresh_texts()
 
     async def append() -> None:
-        sessions.add_message(_KEY, "user", next(fresh))
+        sessions.add_message(KEY, "user", next(fresh))
 
     return append
 
@@ -77,10 +77,10 @@ async def append_nacre(room: Path, size: int, stack: contextlib.AsyncExitStack) 
 async def append_openai_agents(room: Path, size: int, stack: contextlib.AsyncExitStack) -> Act:
     """OpenAI Agents SDK: SQLiteSession on a file."""
     agents: Any = importlib.import_module("agents")
-    session = agents.SQLiteSession(_KEY, room / "agents.sqlite")
+    session = agents.SQLiteSession(KEY, room / "agents.sqlite")
     stack.callback(session.close)
-    await session.add_items([{"role": "user", "content": text} for text in _texts(size)])
-    fresh = _fresh_texts()
+    await session.add_items([{"role": "user", "content": text} for text in texts(size)])
+    fresh = fresh_texts()
     return lambda: session.add_items([{"role": "user", "content": next(fresh)}])
 
 
@@ -90,9 +90,9 @@ async def append_langgraph(room: Path, size: int, stack: contextlib.AsyncExitSta
     base: Any = importlib.import_module("langgraph.checkpoint.base")
     saver = stack.enter_context(savers.SqliteSaver.from_conn_string(str(room / "langgraph.sqlite")))
     saver.setup()
-    said = [{"role": "user", "content": text} for text in _texts(size)]
-    config = {"configurable": {"thread_id": _KEY, "checkpoint_ns": ""}}
-    fresh = _fresh_texts()
+    said = [{"role": "user", "content": text} for text in texts(size)]
+    config = {"configurable": {"thread_id": KEY, "checkpoint_ns": ""}}
+    fresh = fresh_texts()
 
     async def append() -> None:
         nonlocal config
@@ -107,11 +107,11 @@ async def append_langgraph(room: Path, size: int, stack: contextlib.AsyncExitSta
 async def append_nanobot(room: Path, size: int, stack: contextlib.AsyncExitStack) -> Act:  # noqa: ARG001 - one shape
     """nanobot: SessionManager.save, as its loop calls it."""
     manager = importlib.import_module("nanobot.session.manager").SessionManager(_nanobot_workspace(room))
-    session = manager.get_or_create(_KEY)
-    for text in _texts(size):
+    session = manager.get_or_create(KEY)
+    for text in texts(size):
         session.add_message("user", text)
     manager.save(session)
-    fresh = _fresh_texts()
+    fresh = fresh_texts()
 
     async def append() -> None:
         session.add_message("user", next(fresh))
@@ -128,9 +128,9 @@ async def append_agent_framework(room: Path, size: int, stack: contextlib.AsyncE
     def message(text: str) -> object:
         return framework.Message(role="user", contents=[text])
 
-    await provider.save_messages(_KEY, list(map(message, _texts(size))))
-    fresh = _fresh_texts()
-    return lambda: provider.save_messages(_KEY, [message(next(fresh))])
+    await provider.save_messages(KEY, list(map(message, texts(size))))
+    fresh = fresh_texts()
+    return lambda: provider.save_messages(KEY, [message(next(fresh))])
 
 
 # ---- an agent: answer a message in a session with `size` messages, with a model that answers at once
@@ -145,9 +145,9 @@ async def turn_nacre(room: Path, size: int, stack: contextlib.AsyncExitStack) ->
 
     sessions = stack.enter_context(nacre.open(room))
     for role, text in _dialogue(size):
-        sessions.add_message(_KEY, role, text)
+        sessions.add_message(KEY, role, text)
     kernel = await stack.enter_async_context(Kernel(sessions, lambda _: answering(100_000)))
-    return lambda: kernel.deliver(UserMessage(key=_KEY, content=_QUESTION))
+    return lambda: kernel.deliver(UserMessage(key=KEY, content=_QUESTION))
 
 
 async def turn_pydantic_ai(room: Path, size: int, stack: contextlib.AsyncExitStack) -> Act:  # noqa: ARG001
@@ -218,7 +218,7 @@ async def turn_openai_agents(room: Path, size: int, stack: contextlib.AsyncExitS
 
     model = type("Model", (agents.Model,), {"get_response": answer, "stream_response": answer})()
     agent = agents.Agent(name="bench", instructions="Be brief.", model=model)
-    session = agents.SQLiteSession(_KEY, room / "agents.sqlite", session_settings={"limit": _WINDOW})
+    session = agents.SQLiteSession(KEY, room / "agents.sqlite", session_settings={"limit": _WINDOW})
     stack.callback(session.close)
     await session.add_items([{"role": role, "content": text} for role, text in _dialogue(size)])
 
@@ -246,7 +246,7 @@ async def turn_langgraph(room: Path, size: int, stack: contextlib.AsyncExitStack
     graph.add_node("answer", answer)
     graph.add_edge(graphs.START, "answer")
     agent = graph.compile(checkpointer=saver)
-    config = {"configurable": {"thread_id": _KEY}}
+    config = {"configurable": {"thread_id": KEY}}
     await agent.aupdate_state(config, {"messages": [{"role": role, "content": text} for role, text in _dialogue(size)]})
 
     async def turn() -> None:
@@ -270,13 +270,13 @@ async def turn_nanobot(room: Path, size: int, stack: contextlib.AsyncExitStack) 
     methods = {"chat": answer, "get_default_model": lambda _: "bench"}
     provider = type("Provider", (providers.LLMProvider,), methods)(provider_name="bench")
     loop = loops.AgentLoop(bus=buses.MessageBus(), provider=provider, workspace=_nanobot_workspace(room))
-    session = loop.sessions.get_or_create(_KEY)
+    session = loop.sessions.get_or_create(KEY)
     for role, text in _dialogue(size):
         session.add_message(role, text)
     loop.sessions.save(session)
 
     async def turn() -> None:
-        _require((await loop.process_direct(_QUESTION, session_key=_KEY)).content)
+        _require((await loop.process_direct(_QUESTION, session_key=KEY)).content)
 
     return turn
 
@@ -301,12 +301,12 @@ def _dialogue(size: int) -> Iterator[tuple[str, str]]:
     return ((("user", "assistant")[number % 2], f"{number:08} {_FILLER * 3}"[:200]) for number in range(size))
 
 
-def _texts(size: int) -> Iterator[str]:
+def texts(size: int) -> Iterator[str]:
     """Messages of 1 kB, no two alike: some stores drop repetitions."""
     return map(_text, range(size))
 
 
-def _fresh_texts() -> Iterator[str]:
+def fresh_texts() -> Iterator[str]:
     """More of them, without end."""
     return map(_text, count(10_000_000))
 
@@ -361,7 +361,7 @@ async def serve(build: Build, room: Path, size: int, tell: Callable[[object], No
             tell({"seconds": seconds, "cpu": cpu})
 
 
-def main() -> None:
+def main(builds: Mapping[str, Mapping[str, Build]]) -> None:
     """Serve the contender that the arguments name."""
     kind, name, room, size = sys.argv[1:]
     # The answers have the output to themselves, whatever else a library prints.
@@ -374,8 +374,8 @@ def main() -> None:
         output.write(json.dumps(what) + "\n")
         output.flush()
 
-    asyncio.run(serve(BUILDS[kind][name], Path(room), int(size), tell))
+    asyncio.run(serve(builds[kind][name], Path(room), int(size), tell))
 
 
 if __name__ == "__main__":
-    main()
+    main(BUILDS)

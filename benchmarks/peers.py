@@ -66,16 +66,25 @@ class Acted(NamedTuple):
 
 
 class Contender:
-    """A process of benchmarks.contenders; `failure` says why it cannot act, "" if it can."""
+    """A process of benchmarks.contenders, or of another such module; `failure` says why it cannot act, "" if it can."""
 
-    def __init__(self, kind: str, peer: Peer, room: Path, size: int, *, prefix: Sequence[str] = ()) -> None:
-        room.mkdir(parents=True)
+    def __init__(  # noqa: PLR0913 - where it is, and what it does
+        self,
+        kind: str,
+        peer: Peer,
+        room: Path,
+        size: int,
+        *,
+        prefix: Sequence[str] = (),
+        module: str = "benchmarks.contenders",
+    ) -> None:
+        room.mkdir(parents=True, exist_ok=True)
         python = Path(sys.executable) if not peer.environment else _ENVIRONMENTS / peer.environment / "bin" / "python"
         self.failure = "" if python.exists() else "not installed"
         self._process: subprocess.Popen[str] | None = None
         if python.exists():
             clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "NACRE"))}
-            command = [*prefix, str(python), "-m", "benchmarks.contenders", kind, peer.name, str(room), str(size)]
+            command = [*prefix, str(python), "-m", module, kind, peer.name, str(room), str(size)]
             self._process = subprocess.Popen(  # noqa: S603 - our own module
                 command,
                 cwd=measure.PROJECT,
@@ -133,7 +142,7 @@ def turns(scene: Scene) -> Iterator[Row]:
         built = {
             peer: stack.enter_context(Contender("turn", peer, room / peer.name, _HISTORY)) for peer in (_OURS, *AGENTS)
         }
-        ready = _wait_for_all(built)
+        ready = wait_for_all(built)
         acted: dict[Peer, list[Acted]] = {peer: [] for peer in ready}
         with measure.awake():
             for turn in range(rounds + 1):
@@ -193,7 +202,7 @@ def _compare_appends(scene: Scene, name: str, contenders: Sequence[Peer]) -> Ite
                 peer: stack.enter_context(Contender("append", peer, room / str(size) / peer.name, size))
                 for peer in contenders
             }
-            ready = _wait_for_all(built)
+            ready = wait_for_all(built)
             failed |= {peer.label: contender.failure for peer, contender in built.items() if contender.failure}
             figures = _measure_appends(ready, room / str(size) / "raw", turns=turns, each=each)
         for who, figure in figures.items():
@@ -211,7 +220,7 @@ def _compare_appends(scene: Scene, name: str, contenders: Sequence[Peer]) -> Ite
         yield plain(f"append at any length: {who}", why)
 
 
-def _wait_for_all(built: Mapping[Peer, Contender]) -> dict[Peer, Contender]:
+def wait_for_all(built: Mapping[Peer, Contender]) -> dict[Peer, Contender]:
     """Those that are ready; they are built side by side."""
     for contender in built.values():
         contender.wait()
