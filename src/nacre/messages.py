@@ -593,8 +593,11 @@ def describe_quarantine(entries: Iterable[QuarantineEntry]) -> str:
     return f"records of this session are lost: {found[0].reason}"
 
 
-class Load(Struct, frozen=True):
+class Load(Struct, frozen=True, repr_omit_defaults=True):
     """The load of the writers of a store: logs that are open, batches written, logs whose flush failed.
+
+    Of a store in a database also its connections, how many of them are idle, callers that wait for one now and had to
+    wait since the start and for how long, attempts to connect that failed, and round trips and how long these took.
 
     >>> sessions.load()
     Load(open=1, batches=2, unsound=0)
@@ -603,6 +606,14 @@ class Load(Struct, frozen=True):
     open: int
     batches: int
     unsound: int
+    connections: int = 0
+    idle: int = 0
+    waiting: int = 0
+    waits: int = 0
+    wait_seconds: float = 0.0
+    failed_connects: int = 0
+    round_trips: int = 0
+    round_trip_seconds: float = 0.0
 
 
 def is_type(value: Any) -> bool:

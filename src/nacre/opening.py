@@ -95,6 +95,13 @@ def show_place(place: str) -> str:
     return hide_password(place)
 
 
+def passwords_in(place: str) -> list[str]:
+    """The passwords that a place has, which nobody must be shown."""
+    from nacre.storage.postgres.address import passwords_in as find  # noqa: PLC0415 - the same
+
+    return find(place) if is_url(place) else []
+
+
 def with_password(url: str, known: str) -> str:
     """The address of a database with the password of another one, if that is of the same database."""
     from nacre.storage.postgres.address import with_password as add_password  # noqa: PLC0415 - the same

@@ -14,12 +14,13 @@ from types import MappingProxyType
 from typing import Any, Literal, TextIO
 
 from nacre.errors import describe_error
+from nacre.opening import passwords_in
 
 Form = Literal["json", "text"]
 
 _OURS = "nacre"
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
-_KNOWN = frozenset(("anyio", "asyncio", "httpcore2", "httpx2", "uvicorn"))
+_KNOWN = frozenset(("anyio", "asyncio", "httpcore2", "httpx2", "psycopg", "uvicorn"))
 """Packages whose warnings say what is wrong, and show values only after it."""
 _NOT_SHOWN = "a message of another package is not shown, since it may quote what somebody said"
 _QUOTING = re.compile(
@@ -60,8 +61,9 @@ def logged(
 
 
 def secrets_in(environ: Mapping[str, str]) -> list[str]:
-    """The values of variables that are called keys, tokens or passwords."""
-    return [value for name, value in environ.items() if _SECRET.search(name)]
+    """The values of variables that are called keys, tokens or passwords, and the password of a database."""
+    found = [value for name, value in environ.items() if _SECRET.search(name)]
+    return [*found, *passwords_in(environ.get("NACRE_STORE_URL", ""))]
 
 
 class _LineFormatter(logging.Formatter):

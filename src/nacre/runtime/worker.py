@@ -181,8 +181,7 @@ class _Server:
     def _report(self, app: App, *, has_news: bool) -> None:
         if has_news:
             app.hear_of_turns()
-        load = app.sessions.load()
-        store = StoreCounts() if load is None else StoreCounts(load.open, load.batches, load.unsound)
+        store = StoreCounts.of(app.sessions.load())
         self._send(Pong(app.work.counts(), store, len(app.kernel), list(app.children.running)))
 
     async def _answer(self, request: Deliver | Resume | Call) -> None:

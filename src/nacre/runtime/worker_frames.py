@@ -9,13 +9,14 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import astuple, replace
 
 from nacre import errors
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Answer, Approval, Change, Effect, Event, Output, Scene, Spec
 from nacre.codec import plain_json
 from nacre.errors import InvalidMessage, NacreError
-from nacre.messages import ToolCall
+from nacre.messages import Load, ToolCall
 from nacre.runtime.counters import WorkCounts
 
 MAX_FRAME = 1 << 28
@@ -168,11 +169,31 @@ class Failed(Sent, frozen=True, tag=True, array_like=True):
 
 
 class StoreCounts(Struct, frozen=True, array_like=True):
-    """Logs that are open in a process, batches that it wrote, logs that it could not flush: see `Load`."""
+    """What the store of a process has to do and has done, as `Load` has it."""
 
     open: int = 0
     batches: int = 0
     unsound: int = 0
+    connections: int = 0
+    idle: int = 0
+    waiting: int = 0
+    waits: int = 0
+    wait_seconds: float = 0.0
+    failed_connects: int = 0
+    round_trips: int = 0
+    round_trip_seconds: float = 0.0
+
+    @classmethod
+    def of(cls, load: Load | None) -> StoreCounts:
+        """The same as a load; nothing for a store that has none."""
+        return cls() if load is None else cls(*astuple(load))
+
+    def __add__(self, other: StoreCounts) -> StoreCounts:
+        return StoreCounts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+    def counted(self) -> StoreCounts:
+        """What stays counted when the process has ended."""
+        return replace(self, open=0, unsound=0, connections=0, idle=0, waiting=0)
 
 
 class Pong(Sent, frozen=True, tag=True, array_like=True):

@@ -21,7 +21,7 @@ import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Raw, Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Answer, Ask, Emit, Event, ignore
@@ -273,13 +273,8 @@ class WorkerKernel:
 
     def add_load(self, load: Load) -> Load:
         """What the stores of this process and of all workers have to write."""
-        stores = [worker.load.store for worker in self._workers]
-        return replace(
-            load,
-            open=load.open + sum(store.open for store in stores),
-            batches=load.batches + sum(worker.batches + worker.load.store.batches for worker in self._workers),
-            unsound=load.unsound + sum(store.unsound for store in stores),
-        )
+        theirs = (worker.stored + worker.load.store for worker in self._workers)
+        return Load(*astuple(sum(theirs, StoreCounts.of(load))))
 
     # ---- how
 
@@ -400,7 +395,7 @@ class _Worker:
         self.process: subprocess.Popen[bytes] | None = None
         self._left: list[subprocess.Popen[bytes]] = []
         self.load = Pong(WorkCounts(), StoreCounts(), 0, [])
-        self.counted, self.batches = Work(), 0
+        self.counted, self.stored = Work(), StoreCounts()
         self.restarts = 0
         self._connection: Connection[FromWorker] | None = None
         self._up, self._lost = anyio.Event(), anyio.Event()
@@ -532,7 +527,7 @@ class _Worker:
             if process is not None:
                 await self._kill(process, keys)
         self.counted.add(self.load.counts)
-        self.batches += self.load.store.batches
+        self.stored += self.load.store.counted()
         self.load = Pong(WorkCounts(), StoreCounts(), 0, [])
         for scope in self._questions.values():
             scope.cancel()

@@ -24,11 +24,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import nacre
+from nacre.errors import NacreError, describe_error
 from nacre.messages import Load
+from nacre.opening import is_url
 from nacre.runtime import App
 from nacre.runtime.counters import SHORT, Spread, Traffic, Work
-from nacre.runtime.gateway.gateway import Gateway
+from nacre.runtime.gateway.inbox import KEYS
+from nacre.runtime.gateway.service import ChannelService
 from nacre.runtime.workers import WorkerKernel
+from nacre.sessions import Sessions
 from nacre.web.api.api_routes import parse_query
 from nacre.web.api.schemas import NoQuery, Readiness
 from nacre.web.caller import caller
@@ -76,7 +80,7 @@ class Parts(Struct, frozen=True, kw_only=True):
 
     agents: Mapping[str, App]
     missing: Collection[str] = ()
-    gateways: Sequence[Gateway] = ()
+    gateways: Sequence[ChannelService] = ()
     http: Traffic
     began: float
 
@@ -89,6 +93,10 @@ class Parts(Struct, frozen=True, kw_only=True):
             for name, load in found.items()
             if load is not None
         }
+
+    def is_database(self, agent: str) -> bool:
+        """Tell whether an agent's sessions are in a database."""
+        return is_url(self.agents[agent].sessions.location)
 
     def channels(self) -> Mapping[str, bool]:
         """Every channel and whether it is up; one that several agents have is up if it is for all of them."""
@@ -152,7 +160,9 @@ class Check:
             agents = self._parts.agents.values()
             places = {app.sessions.location for app in agents}
             folders = sorted(place for place in places if os.path.isabs(place))  # noqa: PTH117 - a path is text here
+            databases = {app.sessions.location: app.sessions for app in agents if is_url(app.sessions.location)}
             reasons = [*(app.trouble for app in agents), *map(self._refusal, folders)]
+            reasons += [_silence(sessions) for _, sessions in sorted(databases.items())]
             unsound = sum(load.unsound for load in self._parts.loads().values())
             reasons.append(f"{unsound} logs could not be flushed or moved to a new file" if unsound else "")
             return [Trouble("store", reason) for reason in reasons if reason]
@@ -178,6 +188,15 @@ def _refusal(place: str) -> str:
     return "" if taken == len(_PAGE) else f"{place} cannot be written: only {taken} bytes of a page were written"
 
 
+def _silence(sessions: Sessions) -> str:
+    """Why a database cannot be read now; "" if it can."""
+    try:
+        sessions.exists(KEYS[0])
+    except NacreError as error:
+        return f"the database does not answer: {describe_error(error)}"
+    return ""
+
+
 # ---- what it does in numbers
 
 
@@ -199,7 +218,35 @@ def render(parts: Parts) -> str:
     page.counter("nacre_store_batches_total", "Batches written, each with one flush.", batches)
     unsound = [(of, one.unsound) for of, one in stores]
     page.gauge("nacre_logs_unsound", "Logs whose last flush failed and that could not be moved to a new file.", unsound)
+    _add_databases(page, [({"agent": name}, load) for name, load in parts.loads().items() if parts.is_database(name)])
     return "".join(page.lines)
+
+
+def _add_databases(page: _Page, stores: Sequence[tuple[Labels, Load]]) -> None:
+    """The connections of the agents whose sessions are in a database, and how fast it answers."""
+    if not stores:
+        return
+    connections = [
+        ({**of, "state": state}, count)
+        for of, one in stores
+        for state, count in (("idle", one.idle), ("used", max(0, one.connections - one.idle)))
+    ]
+    page.gauge("nacre_database_connections", "Connections to the database.", connections)
+    waiting = [(of, one.waiting) for of, one in stores]
+    page.gauge("nacre_database_waiting", "Callers that wait for a connection now.", waiting)
+    for name, help, counts in (
+        ("waits_total", "Callers that had to wait for a connection.", [one.waits for _, one in stores]),
+        ("wait_seconds_total", "How long they waited.", [one.wait_seconds for _, one in stores]),
+        ("failed_connects_total", "Attempts to connect that failed.", [one.failed_connects for _, one in stores]),
+        ("round_trips_total", "Requests to the database.", [one.round_trips for _, one in stores]),
+        (
+            "round_trip_seconds_total",
+            "How long the database took to answer them; divided by their number, its latency.",
+            [one.round_trip_seconds for _, one in stores],
+        ),
+    ):
+        samples = [(of, count) for (of, _), count in zip(stores, counts, strict=True)]
+        page.counter(f"nacre_database_{name}", help, samples)
 
 
 def _add_messages(page: _Page, traffic: Sequence[Traffic]) -> None:

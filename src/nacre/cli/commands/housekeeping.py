@@ -43,6 +43,8 @@ TABLES = {
     "texts": "index of the search",
     "documents": "journals and positions",
     "redactions": "erasures that are not finished",
+    "counts": "number of sessions",
+    "indexing": "what the search has yet to read",
     "store": "version of the tables",
 }
 # Below that the store does not compact a log.

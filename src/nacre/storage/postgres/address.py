@@ -91,6 +91,15 @@ def has_password(url: str) -> bool:
     return bool(at and ":" in user) or "@" in query.partition("=")[0] or any("password" in one for one in _names(query))
 
 
+def passwords_in(url: str) -> list[str]:
+    """The passwords of an address, as they are written there and as they are sent."""
+    user = url.partition("://")[2].partition("?")[0].rpartition("@")[0]
+    written = [user.partition(":")[2]]
+    query = url.partition("?")[2]
+    written += [part.partition("=")[2] for part in query.split("&") if "password" in part.partition("=")[0]]
+    return [text for one in written if one for text in dict.fromkeys((one, unquote(one)))]
+
+
 def hide_password(url: str) -> str:
     """An address without its password, for people, logs and errors; what cannot be told from it is left out too."""
     scheme, _, rest = url.partition("://")
