@@ -24,9 +24,12 @@ from psycopg import pq
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from nacre.errors import ConfigError, DurabilityUnknown, LeaseLost, Refused, StoreError
+from nacre.messages import Load
 from nacre.storage.postgres.address import Address
 
 logger = logging.getLogger(__name__)
+# Without a handler of the program what the pool warns of would go to stderr; callers learn it from errors.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 T = TypeVar("T")
 Value = str | bytes | int | None
@@ -58,7 +61,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 class Statement(NamedTuple):
-    """One of the fixed statements, and whether its results are texts or bytes."""
+    """One of the fixed statements, and whether its results are texts or bytes; one without a name is not prepared."""
 
     name: bytes
     text: bytes
@@ -109,6 +112,15 @@ Run = Callable[..., Result]
 """Runs a statement with its values, in a transaction."""
 
 
+class RoundTrips:
+    """How often something was sent and answered, and how long that took."""
+
+    __slots__ = ("count", "seconds")
+
+    def __init__(self) -> None:
+        self.count, self.seconds = 0, 0.0
+
+
 class Link(psycopg.Connection[Any]):
     """A connection with what is known of it: the statements it has prepared, and what its server warned of.
 
@@ -120,28 +132,42 @@ class Link(psycopg.Connection[Any]):
     warnings: list[str]
     is_pooled = False
     busy_since: float | None = None
+    trips: RoundTrips | None = None
 
-    def begin(self, *, relaxed: bool) -> None:
-        """Learn what there is to know of a new connection, and make its commits durable."""
+    def begin(self, *, relaxed: bool, timeout: float) -> None:
+        """Learn what there is to know of a new connection, and make its commits durable.
+
+        A lock is waited for less long than an answer, so that it is known that nothing was stored. A program that is
+        stopped in the middle of a transaction does not keep its locks for ever.
+        """
         self.prepared, self.warnings = set(), []
-        self.add_notice_handler(lambda notice: self.warnings.append(notice.sqlstate or ""))
-        found = self.execute(
-            "SELECT pg_backend_pid(), current_setting('synchronous_commit'), current_setting('server_encoding')"
-        ).fetchone()
-        pid, commits, encoding = found or (0, "", "")
+        self.add_notice_handler(self._note)
+        # Nothing is prepared before it is known whether that can be.
+        self.is_pooled = True
+        pid, commits, encoding = self._ask(_ABOUT)
         if encoding != "UTF8":
             raise ConfigError(f"the encoding of the database must be UTF8, not {encoding}: create another one")
         # A pooler that gives each transaction another connection names another process: nothing can be set there.
-        self.is_pooled = pid != self.info.backend_pid
-        wanted = "off" if relaxed else "on" if commits in ("off", "local") else ""
-        if wanted and commits != wanted:
-            if self.is_pooled and not relaxed:
-                raise ConfigError(
-                    f"synchronous_commit is {commits}, and commits through the pooler would not be durable: "
-                    "set it with ALTER ROLE … SET synchronous_commit = on"
-                )
-            if not self.is_pooled:
-                self.execute(f"SET synchronous_commit = {wanted}")
+        self.is_pooled = int(pid) != self.info.backend_pid
+        wanted = "off" if relaxed else "on" if commits in ("off", "local") else commits
+        if not self.is_pooled:
+            self._ask(_SET, wanted, f"{timeout * 1000 / 3:.0f}ms", f"{timeout * 1000:.0f}ms")
+        elif wanted != commits and not relaxed:
+            raise ConfigError(
+                f"synchronous_commit is {commits}, and commits through the pooler would not be durable: "
+                "set it with ALTER ROLE … SET synchronous_commit = on"
+            )
+
+    def _note(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            self.warnings.append(notice.sqlstate or "")
+
+    def _ask(self, statement: Statement, *values: Value) -> list[str]:
+        """The one row of a statement, on a new connection."""
+        (found,) = self.send([(statement, values)])
+        if isinstance(found, Failed):
+            raise psycopg.OperationalError(str(found))
+        return [(value or b"").decode() for value in found.rows[0]]
 
     def send(self, requests: Sequence[Request]) -> list[Result | Failed]:
         """Run statements in one round trip and as one transaction; the results are in their order.
@@ -157,6 +183,9 @@ class Link(psycopg.Connection[Any]):
         except psycopg.OperationalError as error:
             raise ConnectionLost(f"the database does not answer: {_one_line(error)}") from error
         finally:
+            if self.trips is not None:
+                self.trips.count += 1
+                self.trips.seconds += time.monotonic() - self.busy_since
             self.busy_since = None
         if self.warnings and any(code in _WAIT_CANCELLED for code in self.warnings):
             raise NotReplicated("stored by the server, but the wait for its standby was cancelled")
@@ -170,7 +199,7 @@ class Link(psycopg.Connection[Any]):
 
     def _is_prepared(self, statement: Statement) -> bool:
         """Prepare a statement, unless that was done, or another connection may get it next."""
-        if statement.name not in self.prepared and not self.is_pooled:
+        if statement.name and statement.name not in self.prepared and not self.is_pooled:
             result = self.pgconn.prepare(statement.name, statement.text)
             # What the server has against it is said when it is run.
             if result.status in _DONE:
@@ -201,19 +230,35 @@ class Link(psycopg.Connection[Any]):
         found: list[Result | Failed] = []
         failure: Failed | None = None
         for _ in requests:
-            result = pgconn.get_result()
+            result = self._next()
             if result is not None and result.status in _DONE:
                 found.append(_rows(result))
             elif failure is None:
                 failure = _failure(result)
             # The results of each end with None.
             while result is not None:
-                result = pgconn.get_result()
-        end = pgconn.get_result()
+                result = self._next()
+        end = self._next()
+        if end is not None and end.status == pq.ExecStatus.FATAL_ERROR:
+            # All went well but for the commit, which has come to nothing.
+            failure = failure or _failure(end)
+            end = self._next() or self._next()
         if end is None or end.status != pq.ExecStatus.PIPELINE_SYNC:
             raise psycopg.OperationalError("the connection is out of step")
         pgconn.exit_pipeline_mode()
         return found if failure is None else [failure] * len(requests)
+
+    def _next(self) -> pq.abc.PGresult | None:
+        """The next result of a pipeline; `get_result` would wait for it, and keep all other threads from running."""
+        pgconn = self.pgconn
+        poll = None
+        while (is_unsent := pgconn.flush()) or pgconn.is_busy():
+            if poll is None:
+                poll = select.poll()
+            poll.register(pgconn.socket, select.POLLIN | (select.POLLOUT if is_unsent else 0))
+            poll.poll(1000)
+            pgconn.consume_input()
+        return pgconn.get_result()
 
 
 def _encode(values: Sequence[Value]) -> tuple[Any, list[pq.Format] | None]:
@@ -256,6 +301,25 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
+class Locked:
+    """A transaction that holds the locks of rows."""
+
+    def __init__(self, link: Link, rows: Rows, address: Address) -> None:
+        self._link, self.rows, self._address = link, rows, address
+
+    def read(self, statement: Statement, *values: Value) -> Rows:
+        (found,) = self._link.send([(statement, values)])
+        return _checked(found, self._address).rows
+
+    def send(self, requests: Sequence[Request]) -> list[Result | Failed]:
+        """Run statements and commit; whoever looks for what came of it afterwards must not wait for its locks."""
+        try:
+            return self._link.send([*requests, (_COMMIT, ())])[:-1]
+        except BaseException:
+            self._link.close()
+            raise
+
+
 class Connections:
     """A pool of connections to one store.
 
@@ -275,6 +339,7 @@ class Connections:
         self.address, self.relaxed, self.size = address, relaxed, size
         self.patience, self.timeout = patience, timeout
         self.is_pooled = False
+        self._trips = RoundTrips()
         self._begin()
 
     def _begin(self) -> None:
@@ -297,9 +362,10 @@ class Connections:
 
     def _make(self) -> ConnectionPool[Link]:
         def begin(link: Link) -> None:
-            link.begin(relaxed=self.relaxed)
-            self.is_pooled = link.is_pooled
+            # First, since the server may be silent from the beginning.
             self._links.add(link)
+            link.begin(relaxed=self.relaxed, timeout=self.timeout)
+            self.is_pooled, link.trips = link.is_pooled, self._trips
 
         return ConnectionPool(
             self.address.conninfo,
@@ -319,7 +385,8 @@ class Connections:
         """Connect once, to say clearly at the start why it cannot be done; raises StoreError."""
         try:
             with Link.connect(self.address.conninfo, **_SETTINGS) as link:
-                link.begin(relaxed=self.relaxed)
+                self._links.add(link)
+                link.begin(relaxed=self.relaxed, timeout=self.timeout)
                 self.is_pooled = link.is_pooled
         except (psycopg.Error, ConnectionLost) as error:
             raise StoreError(f"the database at {self.address.shown} cannot be used: {_one_line(error)}") from error
@@ -386,6 +453,29 @@ class Connections:
             time.sleep(wait)
             wait = min(wait * 2, 1.0)
 
+    def write(self, statement: Statement, *values: Value) -> Result:
+        """Run a statement that may be run twice until it is committed, for as long as `patience`; raises StoreError."""
+
+        def attempt() -> Result:
+            (found,) = self.send([(statement, values)])
+            return _checked(found, self.address)
+
+        return self.retry(attempt)
+
+    @contextmanager
+    def locked(self, statement: Statement, *values: Value) -> Iterator[Locked]:
+        """Lock rows in a transaction, which ends with what is sent in it; raises ConnectionLost, Failed or Refused."""
+        with self.link() as link:
+            try:
+                _, found = link.send([(_BEGIN, ()), (statement, values)])
+                if isinstance(found, Failed):
+                    raise found
+                yield Locked(link, found.rows, self.address)
+            finally:
+                if link.pgconn.transaction_status in (pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR):
+                    with suppress(StoreError):
+                        link.send([(_ROLLBACK, ())])
+
     def in_transaction(self, work: Callable[[Run], T], *, is_durable: bool = False) -> T:
         """Do something in one transaction; it is done again if that comes to nothing for a passing reason.
 
@@ -418,10 +508,22 @@ class Connections:
                 raise DurabilityUnknown(f"whether it was done is not known: {error}") from error
             return done
 
-    @property
-    def stats(self) -> dict[str, int]:
-        """What the pool counts, as psycopg names it."""
-        return self._pool.get_stats()
+    def load(self, batches: int) -> Load:
+        """What there is to do and was done, with the batches that somebody else counts."""
+        found = self._pool.get_stats()
+        return Load(
+            open=0,
+            batches=batches,
+            unsound=0,
+            connections=found.get("pool_size", 0),
+            idle=found.get("pool_available", 0),
+            waiting=found.get("requests_waiting", 0),
+            waits=found.get("requests_queued", 0),
+            wait_seconds=found.get("requests_wait_ms", 0) / 1000,
+            failed_connects=found.get("connections_errors", 0),
+            round_trips=self._trips.count,
+            round_trip_seconds=self._trips.seconds,
+        )
 
     def begin_in_child(self) -> None:
         """After a fork: the connections are the parent's."""

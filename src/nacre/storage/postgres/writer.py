@@ -1,7 +1,7 @@
 """Appending to one session: what its writer knows of it, one statement for a batch, and what came of that.
 
 1. The number known here is still the last one: the row is updated and the records are inserted, in one statement.
-2. Somebody else has written: nothing is changed. Read what is new, and try again.
+2. Somebody else has written: nothing is changed. Lock the row, read what is new, and try again: everyone's turn comes.
 3. The connection broke: look whether our records are there. The comparison makes a second try harmless.
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from nacre.codec import parse_time, sortable, timestamp
-from nacre.errors import Conflict, DurabilityUnknown, Refused
+from nacre.errors import Conflict, DurabilityUnknown, Refused, StoreError
 from nacre.keys import is_internal
 from nacre.messages import Version
 from nacre.records import AppendMessage, MemoryView, Record, RecordStamp, Rules, State
@@ -35,12 +36,25 @@ from nacre.storage.postgres.connections import (
 from nacre.storage.postgres.database import Database
 from nacre.storage.postgres.view import Head, PostgresView, Read, head_of, plain_uid, sid_of
 from nacre.storage.recovery import Header
+from nacre.storage.seal import sealed
 from nacre.storage.transaction import Batch, PendingCommit, Seen, print_of
 
 Guard = tuple[str, str]
 """A lease that must not be lost: the session that it is of, and its holder."""
 Send = Callable[[Sequence[Request]], list[Result | Failed]]
 """Runs statements as one transaction, perhaps together with those of others."""
+_Outcome = Literal["stored", "known", "in doubt", "missed"]
+
+
+class _Attempt(NamedTuple):
+    """How to store a batch once. `is_fresh` if what is known of the session was read just now."""
+
+    read: Read
+    send: Send
+    held: Guard | None
+    is_fresh: bool
+    looks_up_ids: bool
+
 
 _NO_HEAD = Head(
     uid="",
@@ -58,10 +72,9 @@ _NO_HEAD = Head(
 )
 # A message does not depend on the records before it.
 _NO_RECORDS = MemoryView(())
-_MAX_MISSES = 3
 _MAX_WAIT = 1.0
 # Labels and titles, who has the turn, and what maintenance leaves: nobody said anything.
-_ABOUT = frozenset(("meta", "mark", "ids", "turn"))
+ABOUT = frozenset(("meta", "mark", "ids", "turn"))
 _encode = msgspec.json.Encoder().encode
 
 
@@ -157,7 +170,7 @@ class SessionWriter:
         Raises DurabilityUnknown if what came of them cannot be known, and Refused if nothing was stored.
         """
         try:
-            if len(commits) > 1 or not self._append_message(commits[0], send):
+            if held is not None or len(commits) > 1 or not self._append_message(commits[0], send):
                 self._commit(commits, send, held)
         except BaseException:
             # Whatever it was, a signal too: what is known may be wrong.
@@ -189,56 +202,98 @@ class SessionWriter:
         if record is None or len(line := seal(record)) > blobs.LARGEST:
             return False
         # In the order of the statement's values.
-        (updated, minute), state, text = _time_columns(ts), record.st, line[:-1].decode()
+        (updated, minute), state, text = time_columns(ts), record.st, line[:-1].decode()
         row: list[Value] = [self.sid, head.uid, n, _encode(state).decode(), state.hd, state.mp, state.live]
         row += [updated, minute, len(line), head.n, database.token, None, text]
-        if not self._send([(database.statements.append, row)], n=n, uid=head.uid, last=text, send=send):
+        try:
+            if not self._send([(database.statements.append, row)], n=n, uid=head.uid, last=text, send=send):
+                return False
+        except Failed:
+            # The long way meets it again, if it has not passed, and says what it means.
             return False
         self._head = head._replace(n=n, state=state, updated=updated, bytes=head.bytes + len(line))
         commit.number = n
         return True
 
     def _commit(self, commits: Sequence[PendingCommit], send: Send, held: Guard | None) -> None:
-        looks_up_ids, misses, wait = False, 0, 0.001
-        deadline = time.monotonic() + self._database.connections.patience
+        connections, lock = self._database.connections, self._database.statements.lock
+        deadline, wait = time.monotonic() + connections.patience, 0.001
+        is_contended = looks_up_ids = False
         while True:
             before = self._head if self._is_known else None
-            is_fresh = not self._is_known
-            head = self.read_head() if is_fresh else self._head
-            batch, numbers = self._number(commits, head, looks_up_ids=looks_up_ids)
-            is_certain = all(commit.error is None for commit in commits) and all(numbers) and bool(batch.lines)
-            has_ids = any(commit.transaction.id is not None for commit in commits)
-            if not is_certain and not (is_fresh and (looks_up_ids or not has_ids)):
-                # A refusal, or a change without an effect, must not come from what was known: look for real.
-                self._check_deleted(before)
-                self.forget()
-                looks_up_ids = has_ids
-                continue
-            if not batch.lines:
-                _give(commits, numbers)
-                return
             try:
-                is_stored = self._store(batch, head, send, held)
-            except Failed as error:
+                if is_contended:
+                    with connections.locked(lock, self.sid) as row:
+                        self._head = head_of(row.rows[0]) if row.rows else None
+                        outcome = self._try(
+                            commits, _Attempt(row.read, row.send, held, is_fresh=True, looks_up_ids=looks_up_ids)
+                        )
+                else:
+                    is_fresh = not self._is_known
+                    if is_fresh:
+                        self.read_head()
+                    outcome = self._try(
+                        commits, _Attempt(connections.read, send, held, is_fresh=is_fresh, looks_up_ids=looks_up_ids)
+                    )
+            except (ConnectionLost, Failed) as error:
+                # Nothing of this batch was stored.
                 self.forget()
-                if is_repeat(error):
+                if isinstance(error, Failed) and is_repeat(error):
                     looks_up_ids = True
-                elif not is_passing(error) or time.monotonic() > deadline:
-                    raise explain(error, self._database.connections.address) from error
-                continue
-            if is_stored:
-                _give(commits, numbers)
-                return
-            # Somebody else was quicker, or nobody may write any more.
-            self._check_deleted(self._head)
-            self._check_sealed()
-            self.forget()
-            misses += 1
-            if time.monotonic() > deadline:
-                raise Refused(f"session {self.key!r}: nothing was stored: others write to it all the time")
-            if misses > _MAX_MISSES:
+                    continue
+                if isinstance(error, Failed) and not is_passing(error):
+                    raise explain(error, connections.address) from error
+                if time.monotonic() + wait > deadline:
+                    raise Refused(f"session {self.key!r}: nothing was stored: {error}; try again") from error
                 time.sleep(wait)
                 wait = min(wait * 2, _MAX_WAIT)
+                continue
+            if outcome == "stored":
+                return
+            if outcome == "known":
+                self._make_durable()
+                return
+            if outcome == "in doubt":
+                # A refusal, or a change without an effect, must not come from what was known: look for real.
+                self._check_deleted(before)
+                looks_up_ids = any(commit.transaction.id is not None for commit in commits)
+            else:
+                # Somebody else was quicker, or nobody may write any more.
+                self._check_deleted(self._head)
+                self._check_sealed()
+                is_contended = True
+                if time.monotonic() > deadline:
+                    raise Refused(f"session {self.key!r}: nothing was stored: others write to it all the time")
+            self.forget()
+
+    def _try(self, commits: Sequence[PendingCommit], attempt: _Attempt) -> _Outcome:
+        """Number a batch, and store it; raises ConnectionLost or Failed if nothing was stored."""
+        head = self._head
+        batch, numbers = self._number(commits, head, attempt)
+        is_certain = all(commit.error is None for commit in commits) and all(numbers) and bool(batch.lines)
+        has_ids = any(commit.transaction.id is not None for commit in commits)
+        if not is_certain and not (attempt.is_fresh and (attempt.looks_up_ids or not has_ids)):
+            return "in doubt"
+        if batch.lines and not self._store(batch, head, attempt.send, attempt.held):
+            return "missed"
+        _give(commits, numbers)
+        return "stored" if batch.lines or not has_ids else "known"
+
+    def _make_durable(self) -> None:
+        """Wait until what was found under an id is durable, on the standby too: a commit after it shows that.
+
+        Whoever stored it may have been told that it is not known.
+        """
+        database, head = self._database, self._head
+        if head is None or database.connections.relaxed:
+            return
+        try:
+            database.connections.write(database.statements.flush, self.sid, head.uid)
+        except StoreError as error:
+            raise DurabilityUnknown(
+                f"session {self.key!r}: it is stored, but whether it is durable is not known: {error}; retry with the "
+                "same id"
+            ) from error
 
     def _check_deleted(self, known: Head | None) -> None:
         """Raise Conflict, once, if the generation that was written to here was deleted by somebody else."""
@@ -257,10 +312,10 @@ class SessionWriter:
             raise sealed(moved_to.decode())
 
     def _number(
-        self, commits: Sequence[PendingCommit], head: Head | None, *, looks_up_ids: bool
+        self, commits: Sequence[PendingCommit], head: Head | None, attempt: _Attempt
     ) -> tuple[Batch, list[int]]:
-        view = growing(self._database, self.key, head, self._database.connections.read)
-        view.looks_up_ids = view.looks_up_ids or looks_up_ids
+        view = growing(self._database, self.key, head, attempt.read)
+        view.looks_up_ids = view.looks_up_ids or attempt.looks_up_ids
         for commit in commits:
             commit.error = None
         batch = Batch(
@@ -301,7 +356,8 @@ class SessionWriter:
         """Find out whether records were stored whose statement had no answer, or else store them.
 
         To send it again is harmless: the first one to set the number wins, be it the try that is still under way. What
-        is found must also be on the standby, if there is one: a commit after it shows that.
+        is found must also be on the standby, if there is one: a commit after it shows that. An error shows nothing of
+        the first try, unless it is that its id is there already.
         """
         database, deadline, wait = self._database, time.monotonic() + self._database.connections.patience, 0.02
         while time.monotonic() < deadline:
@@ -312,13 +368,17 @@ class SessionWriter:
                 if isinstance(is_there, Result) and isinstance(again, Result) and is_there.rows:
                     return [Result([], 1)]
                 found = database.connections.send(requests)
-                if not isinstance(found[0], Result) or found[0].changed:
+                if isinstance(found[0], Failed):
+                    if is_repeat(found[0]):
+                        return found
+                    raise found[0]
+                if found[0].changed:
                     return found
                 # The number was set meanwhile: by us, or by somebody else.
-                rows = database.connections.send([(database.statements.is_ours, ours)])
-                if isinstance(rows[0], Result) and not rows[0].rows:
+                (is_there,) = database.connections.send([(database.statements.is_ours, ours)])
+                if isinstance(is_there, Result) and not is_there.rows:
                     return found
-            except (ConnectionLost, NotReplicated, Refused) as failure:
+            except StoreError as failure:
                 error = failure
             time.sleep(wait)
             wait = min(wait * 2, 0.5)
@@ -331,8 +391,8 @@ class SessionWriter:
         """The statements that store a batch, and the row as it will be then."""
         database, state, lines = self._database, batch.state, [line[:-1].decode() for line in batch.lines]
         is_new = not batch.records[0].n > 1
-        said = next((record.ts for record in reversed(batch.records) if record.t not in _ABOUT), None)
-        updated, minute = _time_columns(said) if said is not None else (None, None)
+        said = next((record.ts for record in reversed(batch.records) if record.t not in ABOUT), None)
+        updated, minute = time_columns(said) if said is not None else (None, None)
         size = sum(map(len, batch.lines)) + sum(map(len, batch.payloads.values()))
         uid = batch.uid
         row: list[Value] = [self.sid, uid, batch.n, _encode(state).decode(), state.hd, state.mp, state.live]
@@ -375,18 +435,10 @@ class SessionWriter:
 
 
 @lru_cache(maxsize=64)
-def _time_columns(ts: str) -> tuple[str, int]:
+def time_columns(ts: str) -> tuple[str, int]:
     """The time of a record as it is sorted by, and its minute."""
     moment = parse_time(ts)
     return sortable(moment), int(moment.timestamp() // 60)
-
-
-def sealed(place: str) -> Refused:
-    """The error for one who writes to a store whose sessions were moved elsewhere."""
-    return Refused(
-        f"nothing was stored: these sessions were moved to {place}; use that store, or take it back with "
-        "`nacre sessions unseal`"
-    )
 
 
 def _give(commits: Sequence[PendingCommit], numbers: Sequence[int]) -> None:
