@@ -408,7 +408,9 @@ class Connections:
 
     def give_back(self, link: Link, *, is_sound: bool = True) -> None:
         """Give a connection back; one that is in doubt, because an answer may be under way, is not used again."""
-        if not is_sound and link.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+        pgconn = link.pgconn
+        is_idle = pgconn.transaction_status == pq.TransactionStatus.IDLE and not pgconn.pipeline_status
+        if not is_sound and not is_idle:
             link.close()
         self._pool.putconn(link)
 

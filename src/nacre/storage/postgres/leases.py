@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Event, Lock, Thread
 
-from nacre.errors import SessionBusy, StoreError, describe_error
+from nacre.errors import LeaseLost, SessionBusy, StoreError, describe_error
 from nacre.records import TakeOver, Transaction
-from nacre.storage.postgres.connections import Connections, Failed, Result
+from nacre.storage.postgres.connections import Connections, Failed
 from nacre.storage.postgres.statements import Statements
 from nacre.storage.postgres.view import head_of, plain_uid, sid_of
-from nacre.storage.postgres.writer import array_of
+from nacre.storage.postgres.writer import Guard, array_of
 
 logger = logging.getLogger(__name__)
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Leases:
@@ -58,10 +61,7 @@ class Leases:
     def close(self) -> None:
         """Give every turn back, so that nobody has to wait until it has expired."""
         self._ending.set()
-        for lease in list(self._held.values()):
-            # Without the database it expires by itself.
-            with suppress(StoreError):
-                lease.close()
+        self.release(list(self._held.values()))
         if self._renewer is not None:
             self._renewer.join(timeout=self.seconds)
             self._renewer = None
@@ -74,14 +74,40 @@ class Leases:
         while not self._ending.wait(self.seconds / 3):
             with self._lock:
                 held = list(self._held.values())
-            if not held:
-                continue
-            sids, holders = array_of([lease.sid for lease in held]), array_of([lease.holder_id for lease in held])
             try:
-                self.connections.send([(self.statements.renew, (sids, holders, str(self.seconds)))])
+                self.renew(held)
             except StoreError as error:
                 # If it lasts, others take the turns over, and what is appended with them is refused.
                 logger.warning("turns could not be renewed", extra={"error": describe_error(error)})
+
+    def renew(self, held: Sequence[PostgresLease]) -> None:
+        """Renew leases in one statement; those that others have by now are lost."""
+        if not held:
+            return
+        sids, holders = array_of([lease.sid for lease in held]), array_of([lease.holder_id for lease in held])
+        now = clock()
+        (found,) = self.connections.send([(self.statements.renew, (sids, holders, str(self.seconds)))])
+        if isinstance(found, Failed):
+            raise found
+        kept = {plain_uid(row[0]) for row in found.rows}
+        for lease in held:
+            if lease.holder_id in kept:
+                lease.certain_until = now + self.seconds
+            else:
+                lease.is_lost = True
+                self.drop(lease)
+
+    def release(self, held: Sequence[PostgresLease]) -> None:
+        """Give leases back in one statement: all of them wait at most once for a database that is down."""
+        if not held:
+            return
+        for lease in held:
+            lease.number = None
+            self.drop(lease)
+        sids, holders = array_of([lease.sid for lease in held]), array_of([lease.holder_id for lease in held])
+        # What cannot be given back now expires.
+        with suppress(StoreError):
+            self.connections.send([(self.statements.release, (sids, holders))])
 
 
 class PostgresLease:
@@ -92,6 +118,14 @@ class PostgresLease:
         self.key, self.sid = key, sid_of(key)
         self.holder_id = uuid.uuid4().hex
         self.number: int | None = None
+        self.is_lost = False
+        # Nobody can have taken it before this moment, by our own clock: the database counts from a later one.
+        self.certain_until = 0.0
+
+    @property
+    def guard(self) -> Guard:
+        """What the database looks at when something is stored that relies on this lease."""
+        return self.sid, self.holder_id
 
     def __repr__(self) -> str:
         return f"Lease({self.key!r}, number={self.number})"
@@ -112,12 +146,12 @@ class PostgresLease:
                 raise next(one for one in (claimed, head) if isinstance(one, Failed))
             return claimed.changed, head_of(head.rows[0]).state.fence if head.rows else 0
 
+        now = clock()
         is_mine, fence = leases.connections.retry(claim)
         if not is_mine:
             self._take_from_holder()
             return
-        self.number = fence
-        leases.keep(self)
+        self._begin(fence, now)
 
     def _take_from_holder(self) -> None:
         """Take the turn of a holder that did not renew it; raises SessionBusy if it did."""
@@ -151,6 +185,7 @@ class PostgresLease:
                 raise found
             return found.changed
 
+        now = clock()
         if not leases.connections.retry(seize):
             raise self._busy("somebody else")
         leases.append(self.key, Transaction((TakeOver(_me()),)))
@@ -160,8 +195,18 @@ class PostgresLease:
         )
         if not holder or plain_uid(holder[0][0]) != self.holder_id or not head:
             raise self._busy((holder[0][1] or b"").decode() if holder else "somebody else")
-        self.number = head_of(head[0]).state.fence
-        leases.keep(self)
+        self._begin(head_of(head[0]).state.fence, now)
+
+    def _begin(self, fence: int, now: float) -> None:
+        self.number, self.is_lost, self.certain_until = fence, False, now + self._leases.seconds
+        self._leases.keep(self)
+
+    def check(self) -> None:
+        """Raise LeaseLost if it is not taken, or another has it; asks the database only if it may have expired."""
+        if self.number is not None and not self.is_lost and clock() >= self.certain_until:
+            self._leases.renew([self])
+        if self.number is None or self.is_lost:
+            raise LeaseLost(f"the turn of session {self.key!r} was taken over; nothing was stored")
 
     def holder(self) -> int:
         """The process that has it, if it is on this machine; -1 for one elsewhere, 0 for none."""
@@ -175,23 +220,17 @@ class PostgresLease:
 
     def close(self) -> None:
         """Let others take it."""
-        if self.number is None:
-            return
-        self.number = None
-        self._leases.drop(self)
-
-        def release() -> None:
-            (found,) = self._leases.connections.send([(self._leases.statements.release, (self.sid, self.holder_id))])
-            if not isinstance(found, Result):
-                raise found
-
-        # What cannot be given back now expires.
-        with suppress(StoreError):
-            release()
+        if self.number is not None:
+            self._leases.release([self])
 
     def _busy(self, who: str) -> SessionBusy:
         where = "this process" if who == _me() else "another process"
         return SessionBusy(f"session {self.key!r} is in use by {where} ({who})")
+
+
+def clock() -> float:
+    """Seconds that go on while the machine sleeps, where there is such a clock."""
+    return time.clock_gettime(_CLOCK)
 
 
 def _me() -> str:

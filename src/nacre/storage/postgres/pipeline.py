@@ -28,7 +28,9 @@ class _Job:
 
     def wake(self, *, leads: bool = False) -> None:
         """Wake the caller: there is a result, or it is to send what waits. Twice is harmless."""
-        self.leads = self.leads or leads
+        # Not `or`: another thread may set it between the reading and the writing.
+        if leads:
+            self.leads = True
         with suppress(RuntimeError):
             self.latch.release()
 
@@ -70,7 +72,6 @@ class Pipeline:
                     job.wake(leads=True)
             job.latch.acquire()
             while job.leads:
-                job.leads = False
                 self._lead(job)
                 if job.found is None and job.error is None:
                     # Another one has taken it along, and is not done yet.
@@ -92,6 +93,7 @@ class Pipeline:
         jobs: list[_Job] = []
         try:
             with self._lock:
+                own.leads = False
                 while self._waiting and len(jobs) < _MAX_JOBS:
                     jobs.append(self._waiting.popleft())
             if jobs:
@@ -110,9 +112,13 @@ class Pipeline:
                 self._pass_on()
 
     def _pass_on(self) -> None:
-        """Let the first of those who wait send next; only with the lock."""
-        if self._waiting:
-            self._waiting[0].wake(leads=True)
+        """Let the first of those who wait send next; only with the lock.
+
+        Not one who has been told already, and has not begun yet: two leaders would become one, for ever.
+        """
+        following = next((job for job in self._waiting if not job.leads), None)
+        if following is not None:
+            following.wake(leads=True)
         else:
             self._leaders -= 1
 
@@ -137,7 +143,7 @@ class Pipeline:
     def _send(self, requests: Sequence[Request]) -> list[Result | Failed]:
         """Send statements over a connection that is kept, or a new one."""
         self.round_trips += 1
-        link = self._links.pop() if self._links else self._connections.take()
+        link = self._take()
         is_sound = False
         try:
             found = link.send(requests)
@@ -148,6 +154,16 @@ class Pipeline:
                 self._links.append(link)
             else:
                 self._connections.give_back(link, is_sound=False)
+
+    def _take(self) -> Link:
+        """A connection that is kept, unless its server has gone, or one of the pool."""
+        # Another thread may have taken the last one since it was looked at.
+        with suppress(IndexError):
+            while (link := self._links.pop()).is_stale():
+                link.close()
+                self._connections.give_back(link)
+            return link
+        return self._connections.take()
 
     def close(self) -> None:
         """Give the connections back."""

@@ -9,7 +9,7 @@ from nacre.storage.postgres.connections import Statement
 HEAD = "uid, status, n, state, first, base, forked, holes, patched, created, updated, bytes"
 
 # ruff: noqa: S608 - made of our own names
-_TEXTS = {
+TEXTS = {
     # ---- reading one session
     "head": f"""
         SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY status, uid DESC LIMIT 1""",
@@ -123,7 +123,7 @@ _TEXTS = {
         SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid AND status = 3 FOR UPDATE""",
     "hide": """
         WITH counted AS (INSERT INTO {s}.counts (sid, status, internal, change)
-            SELECT sid, status, internal, -1 FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid)
+            SELECT sid, status, internal, -1 FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid AND status <= 1)
         UPDATE {s}.sessions SET status = 3, key = '', folded = '', cwd = '', pinned = false, tags = '{{}}', trash = ''
         WHERE sid = $1::uuid AND uid = $2::uuid""",
     "erase_records": """
@@ -199,7 +199,8 @@ _TEXTS = {
         WHERE sid = $1::uuid AND uid = $2::uuid""",
     "set_head": """
         UPDATE {s}.sessions SET n = $3::bigint, state = $4, hd = $5::bigint, mp = $6::bigint, live = $7::bigint,
-            bytes = bytes + $8::bigint, changed = floor(date_part('epoch', now()) / 60)::integer
+            bytes = bytes + $8::bigint, updated = coalesce($9, updated), minute = coalesce($10::integer, minute),
+            changed = floor(date_part('epoch', now()) / 60)::integer
         WHERE sid = $1::uuid AND uid = $2::uuid""",
     # ---- journals and documents
     "last_part": """
@@ -239,7 +240,7 @@ _TEXTS = {
         ON CONFLICT (sid) DO UPDATE SET holder = excluded.holder, who = excluded.who, until = excluded.until""",
     "seize_expired": """
         UPDATE {s}.leases SET holder = $2::uuid, who = $3, until = now() + $4::float8 * interval '1 second'
-        WHERE sid = $1::uuid AND until < now()""",
+        WHERE sid = $1::uuid AND (until < now() OR holder = $2::uuid)""",
     "holder": """
         SELECT holder, who, until < now() FROM {s}.leases WHERE sid = $1::uuid""",
     "holder_locked": """
@@ -253,19 +254,20 @@ _TEXTS = {
         SELECT 1 / count(*) FROM (
             SELECT 1 FROM {s}.leases WHERE sid = $1::uuid AND holder = $2::uuid FOR SHARE) AS mine""",
     "release": """
-        DELETE FROM {s}.leases WHERE sid = $1::uuid AND holder = $2::uuid""",
+        DELETE FROM {s}.leases USING unnest($1::uuid[], $2::uuid[]) AS mine (sid, holder)
+        WHERE leases.sid = mine.sid AND leases.holder = mine.holder""",
     # A notice may be lost, and need not be flushed.
     "notify": "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)",
     # ---- lists and searches; what they ask for besides is made for each
     "counts": """
         SELECT status, internal, sum(change), count(*) FROM {s}.counts GROUP BY status, internal""",
     "sum_counts": """
-        WITH some AS (SELECT ctid FROM {s}.counts LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
-        gone AS (DELETE FROM {s}.counts USING some WHERE counts.ctid = some.ctid RETURNING status, internal, change)
+        WITH picked AS (SELECT ctid FROM {s}.counts LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
+        gone AS (DELETE FROM {s}.counts USING picked WHERE counts.ctid = picked.ctid RETURNING status, internal, change)
         INSERT INTO {s}.counts (sid, status, internal, change)
         SELECT $2::uuid, status, internal, sum(change) FROM gone GROUP BY status, internal HAVING sum(change) <> 0""",
     "indexing": """
-        SELECT minute, extract(epoch FROM now())::bigint / 60 FROM {s}.indexing""",
+        SELECT minute, floor(date_part('epoch', now()) / 60)::integer FROM {s}.indexing""",
     "advance_indexing": """
         UPDATE {s}.indexing SET minute = $1::integer WHERE minute < $1::integer""",
     "unindexed": f"""
@@ -289,6 +291,47 @@ _TEXTS = {
     "note_indexed": """
         UPDATE {s}.sessions SET indexed = $4::bigint
         WHERE sid = $1::uuid AND uid = $2::uuid AND indexed = $3::bigint AND status <= 2""",
+    # ---- moving to and from another store
+    "find_held": f"""
+        SELECT trash, removed, was, {HEAD} FROM {{s}}.sessions
+        WHERE sid = $1::uuid AND uid = $2::uuid AND status <= 2""",
+    "receive": """
+        WITH counted AS (INSERT INTO {s}.counts (sid, status, internal, change)
+            SELECT $1::uuid, $4::smallint, $15::boolean, 1 WHERE $4::smallint <= 1)
+        INSERT INTO {s}.sessions (sid, uid, key, status, was, trash, removed, first, created, began, n, state, hd, mp,
+            live, internal, forked, holes, updated, minute, bytes, folded, cwd, pinned, tags, changed)
+        VALUES ($1::uuid, $2::uuid, $3, $4::smallint, $5::smallint, $6, $7, $8::bigint, $9, $10, $11::bigint, $12,
+            $13::bigint, $14::bigint, $16::bigint, $15::boolean, $17::boolean, $18::boolean, $19, $20::integer,
+            $21::bigint, $22, $23, $24::boolean, $25::text[], floor(date_part('epoch', now()) / 60)::integer)""",
+    "receive_more": """
+        WITH known AS (SELECT status, internal FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid),
+        counted AS (INSERT INTO {s}.counts (sid, status, internal, change)
+            SELECT $1::uuid, status, internal, -1 FROM known WHERE status <= 1
+            UNION ALL SELECT $1::uuid, $3::smallint, internal, 1 FROM known WHERE $3::smallint <= 1)
+        UPDATE {s}.sessions SET status = $3::smallint, was = $4::smallint, trash = $5, removed = $6, n = $7::bigint,
+            state = $8, hd = $9::bigint, mp = $10::bigint, live = $11::bigint, holes = holes OR $12::boolean,
+            updated = coalesce($13, updated), minute = coalesce($14::integer, minute), bytes = bytes + $15::bigint,
+            folded = $16, cwd = $17, pinned = $18::boolean, tags = $19::text[],
+            indexed = CASE WHEN $20::boolean THEN -$7::bigint ELSE indexed END,
+            changed = floor(date_part('epoch', now()) / 60)::integer
+        WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "receive_records": """
+        INSERT INTO {s}.records (sid, uid, n, writer, id, line)
+        SELECT $1::uuid, $2::uuid, part.n, $3::bigint, part.id, part.line
+        FROM unnest($4::bigint[], $5::text[], $6::text[]) AS part (n, id, line)""",
+    "later_ids": """
+        SELECT id FROM {s}.records WHERE sid = $1::uuid AND id = ANY($3::text[]) AND uid > $2::uuid""",
+    "free_ids": """
+        UPDATE {s}.records SET id = NULL WHERE sid = $1::uuid AND id = ANY($2::text[])""",
+    "blob_names": """
+        SELECT encode(hash, 'hex') FROM {s}.blobs WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "receive_aside": """
+        INSERT INTO {s}.quarantine (sid, e, uid, key, n, upto, kind, detail, ts, data, settled)
+        VALUES ($1::uuid, $2::integer, $3::uuid, $4, $5::bigint, $6::bigint, $7, $8, $9, $10::bytea, $11)""",
+    "seal_store": "UPDATE {s}.store SET sealed_to = $1",
+    "seal_sessions": "UPDATE {s}.sessions SET sealed = true WHERE NOT sealed",
+    "unseal_store": "UPDATE {s}.store SET sealed_to = NULL WHERE sealed_to IS NOT NULL",
+    "unseal_sessions": "UPDATE {s}.sessions SET sealed = false WHERE sealed",
     # ---- the whole store
     "sizes": """
         SELECT relname, pg_total_relation_size(oid) FROM pg_class
@@ -308,7 +351,7 @@ class Statements:
     def __getattr__(self, name: str) -> Statement:
         """Make a statement when it is first asked for."""
         try:
-            text = _TEXTS[name]
+            text = TEXTS[name]
         except KeyError:
             raise AttributeError(name) from None
         made = Statement(
