@@ -18,7 +18,7 @@ from nacre.cli.commands.serve_tokens import LOOPBACK, TOKEN_HINT, VARIABLE, need
 from nacre.cli.failures import OK, Failure, ungroup
 from nacre.cli.output import Out
 from nacre.cli.store_choice import main_root, main_store, shown_store
-from nacre.config import PREFIX, WORKERS, is_prefix, is_worker_count
+from nacre.config import PREFIX, STORE_URL, WORKERS, is_prefix, is_worker_count
 from nacre.errors import describe_error, install_command
 
 if TYPE_CHECKING:
@@ -276,6 +276,7 @@ async def _reload(agents: Agents) -> None:
     from nacre.errors import ConfigError  # noqa: PLC0415 - the same
 
     _notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+    before = agents.settings.text(STORE_URL)
     try:
         changed = await agents.change(load())
     except ConfigError as error:
@@ -285,6 +286,8 @@ async def _reload(agents: Agents) -> None:
         logger.exception("the configuration is not valid; nothing was changed")
     else:
         logger.info("configuration reloaded", extra={"changed": ", ".join(changed) or "nothing"})
+        if agents.settings.text(STORE_URL) != before:
+            logger.warning("store.url has changed; the daemon keeps its store until it is restarted")
     _notify("READY=1")
 
 

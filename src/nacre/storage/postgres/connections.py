@@ -48,6 +48,7 @@ _FORBIDDEN = ("42501",)
 _UNIQUE = "23505"
 _LEASE_LOST = "22012"
 """A division by zero: what the statement `held` ends with if nobody, or somebody else, has the lease."""
+_PROBE_SECONDS = 2
 # Keepalives find a server whose machine is gone; the application's name is for the operator.
 _SETTINGS: dict[str, Any] = {
     "autocommit": True,
@@ -340,6 +341,7 @@ class Connections:
         self.patience, self.timeout = patience, timeout
         self.is_pooled = False
         self._trips = RoundTrips()
+        self._is_down = False
         self._begin()
 
     def _begin(self) -> None:
@@ -392,19 +394,35 @@ class Connections:
             raise StoreError(f"the database at {self.address.shown} cannot be used: {_one_line(error)}") from error
 
     def take(self) -> Link:
-        """Take a connection, to be given back; raises Refused if there is none within the time."""
+        """Take a connection, to be given back; raises Refused if there is none within the time.
+
+        A server that is restarted is waited for, once: while it is known to be down, callers learn so at once.
+        """
+        if self._is_down:
+            self._reach()
         try:
             while (link := self._pool.getconn()).is_stale():
                 link.close()
                 self._pool.putconn(link)
         except (PoolTimeout, TooManyRequests) as error:
+            self._is_down = True
+            self._reach()
             raise Refused(
-                f"no connection to the database within {self.patience:g} seconds, nothing was stored: it is down, or "
-                f"all {self.size} connections are in use"
+                f"no connection to the database within {self.patience:g} seconds, nothing was stored: all {self.size} "
+                "are in use"
             ) from error
         except PoolClosed as error:
             raise StoreError("the store is closed") from error
         return link
+
+    def _reach(self) -> None:
+        """Raise Refused, with why, if the database cannot be reached; else it is no longer known to be down."""
+        try:
+            Link.connect(self.address.conninfo, **{**_SETTINGS, "connect_timeout": _PROBE_SECONDS}).close()
+        except psycopg.Error as error:
+            where = f"the database at {self.address.shown} cannot be reached"
+            raise Refused(f"{where}, nothing was stored: {_one_line(error)}") from error
+        self._is_down = False
 
     def give_back(self, link: Link, *, is_sound: bool = True) -> None:
         """Give a connection back; one that is in doubt, because an answer may be under way, is not used again."""
