@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.postgres.emptied import EmptiedStore
 from tests.postgres.servers import PostgresServer
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -69,3 +70,34 @@ def database(postgres: PostgresServer) -> Iterator[str]:
     if schemas:
         # A transaction that the test has left open would make this wait.
         postgres.query(f"SET lock_timeout = '10s'; DROP SCHEMA {', '.join(schemas)} CASCADE")
+
+
+@pytest.fixture(scope="session")
+def emptied_store(postgres: PostgresServer) -> Iterator[EmptiedStore]:
+    """A store in PostgreSQL for all tests of a process, which is emptied before each."""
+    with EmptiedStore(f"{postgres.url()}?schema=emptied") as store:
+        yield store
+
+
+@pytest.fixture
+def empty_database(emptied_store: EmptiedStore) -> str:
+    """The address of a store in PostgreSQL that has its tables and nothing in them."""
+    return emptied_store.empty()
+
+
+@pytest.fixture(params=["files", "ram", "postgres"])
+def place(request: pytest.FixtureRequest) -> str:
+    """A place for one store, as `nacre.open` takes it, for tests of what is the same in all of them."""
+    return place_of(request)
+
+
+@pytest.fixture(params=["files", "postgres"])
+def lasting_place(request: pytest.FixtureRequest) -> str:
+    """The same, for tests that open it more than once."""
+    return place_of(request)
+
+
+def place_of(request: pytest.FixtureRequest) -> str:
+    if request.param == "ram":
+        return ":memory:"
+    return str(request.getfixturevalue("root" if request.param == "files" else "empty_database"))

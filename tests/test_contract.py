@@ -23,35 +23,40 @@ from nacre.testing.contract import (
 )
 from tests import blocking
 
-Places = dict[str, Callable[[Path], nacre.Sessions]]
-PLACES: Places = {
-    "files": nacre.open,
-    "ram": lambda _: nacre.open(":memory:"),
-    "files, async": lambda root: blocking.opened(lambda: nacre.open_async(root)),
-    "ram, async": lambda _: blocking.opened(lambda: nacre.open_async(":memory:")),
+FACES: dict[str, Callable[[str], nacre.Sessions]] = {
+    "plain": nacre.open,
+    "async": lambda place: blocking.opened(lambda: nacre.open_async(place)),
 }
-EARLIER: dict[str, Callable[[Path], nacre.SessionStore]] = {
-    **PLACES,
-    "forgiving": lambda root: nacre.Forgiving(nacre.open(root)),
+EARLIER: dict[str, Callable[[str], nacre.SessionStore]] = {
+    **FACES,
+    "forgiving": lambda place: nacre.Forgiving(nacre.open(place)),
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("check", [*STORE_CONTRACT, *UPKEEP_CONTRACT], ids=name)
-def test_a_store_keeps_the_contract(check: Check, place: str, root: Path) -> None:
-    check(lambda: PLACES[place](root))
+def test_a_store_keeps_the_contract(check: Check, place: str, face: str) -> None:
+    check(lambda: FACES[face](place))
 
 
-@pytest.mark.parametrize("place", ["files", "files, async"])
-@pytest.mark.parametrize("check", [*REOPEN_CONTRACT, *SEARCH_CONTRACT, *FILES_CONTRACT], ids=name)
-def test_files_keep_the_contracts_of_reopening_of_searching_and_of_files(check: Check, place: str, root: Path) -> None:
-    check(lambda: PLACES[place](root))
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("check", [*REOPEN_CONTRACT, *SEARCH_CONTRACT], ids=name)
+def test_a_place_that_lasts_keeps_the_contracts_of_reopening_and_of_searching(
+    check: Check, lasting_place: str, face: str
+) -> None:
+    check(lambda: FACES[face](lasting_place))
 
 
-@pytest.mark.parametrize("place", EARLIER)
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("check", FILES_CONTRACT, ids=name)
+def test_files_keep_the_contract_of_files(check: Check, root: Path, face: str) -> None:
+    check(lambda: FACES[face](str(root)))
+
+
+@pytest.mark.parametrize("face", EARLIER)
 @pytest.mark.parametrize("check", EARLIER_CONTRACT, ids=name)
-def test_a_store_keeps_the_contract_of_the_earlier_systems(check: EarlierCheck, place: str, root: Path) -> None:
-    check(lambda: EARLIER[place](root))
+def test_a_store_keeps_the_contract_of_the_earlier_systems(check: EarlierCheck, place: str, face: str) -> None:
+    check(lambda: EARLIER[face](place))
 
 
 def test_every_check_is_in_a_contract() -> None:
