@@ -11,7 +11,7 @@ import msgspec
 from nacre.codec import message_in
 from nacre.index.catalog import check, stat_when_free
 from nacre.index.database import pack_moment, pack_time
-from nacre.index.search_text import body_of
+from nacre.index.search_text import Calls, body_of, tools_of
 from nacre.messages import Message
 from nacre.records import Record
 from nacre.storage.lines import Lines
@@ -23,11 +23,7 @@ from nacre.storage.view import LogView
 
 _LINE_END = 11
 _CRC = slice(-10, -2)
-_MAX_CALLS = 64
 _UNSETTLED = -1
-
-Calls = dict[str, str]
-"""The tools of calls that have no result yet, by the id of the call."""
 
 
 class Progress(NamedTuple):
@@ -185,14 +181,7 @@ class Intake:
         if record.blobs is not None or record.bin:
             message = message_in(self._view.whole(record)) or message
         said = pack_moment(message.created) if message.created is not None else pack_time(record.ts)
-        # The tools that it calls or that it is the result of, each on a line of its own.
-        names: list[str] = []
-        if message.tool_calls:
-            names = [call.name for call in message.tool_calls]
-            self._calls |= {call.id: call.name for call in message.tool_calls}
-            for oldest in list(self._calls)[:-_MAX_CALLS]:
-                del self._calls[oldest]
-        elif message.tool_call_id is not None or message.role == "tool":
-            names = [message.name or "", self._calls.pop(message.tool_call_id or "", "")]
-        tools = "\n".join(("", *names, "")).casefold() if names else ""
+        # Each on a line of its own.
+        names = tools_of(message, self._calls)
+        tools = "\n".join(("", *names, "")) if names else ""
         return Found(record.n, said, message.kind, tools, body_of(message), may_repeat=message.created is not None)

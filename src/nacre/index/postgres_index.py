@@ -3,61 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nacre.errors import ConfigError
-from nacre.history import session_state
-from nacre.history.list_page import Wanted, page_of
+from nacre.history.list_page import Wanted
 from nacre.history.overview import labels as labels_in
-from nacre.history.overview import overview, when_updated
-from nacre.codec import parse_time
-from nacre.messages import Hit, Page, SessionInfo
-
-if TYPE_CHECKING:
-    from nacre.storage.postgres.store import PostgresStore
+from nacre.index import postgres_intake, postgres_list, postgres_search
+from nacre.index.postgres_list import FOLDED_END, storable
+from nacre.index.query import parse
+from nacre.messages import Hit, Page
+from nacre.storage.postgres.store import PostgresStore
 
 
 def labels(meta: Mapping[str, Any], key: str) -> tuple[str, str, bool, list[str]]:
     """What a list is narrowed by: the text that is searched in, the folder, the pin and the tags."""
     title, cwd = (text if isinstance(text, str) else "" for text in (meta.get("title"), meta.get("cwd")))
     pinned, tags = labels_in(meta)
-    folded = f"{key.casefold()}\n{title.casefold()}"
-    return _storable(folded), _storable(cwd), pinned, [_storable(tag) for tag in tags]
-
-
-def _storable(text: str) -> str:
-    """A text without NUL, which a column of a database cannot have."""
-    return text.replace("\0", "")
+    folded = f"{key.casefold()}{FOLDED_END}{title.casefold()}"
+    return storable(folded), storable(cwd), pinned, [storable(tag) for tag in tags]
 
 
 class PostgresIndex:
-    """The catalogue and the search of a store in a database."""
+    """The catalogue and the search of a store in a database.
+
+    What is searched is derived from the records when somebody searches, of what has changed since the last time; no
+    append waits for it. It goes in the same transaction as its session.
+    """
 
     def __init__(self, store: PostgresStore) -> None:
-        self._store = store
+        self._database = store.database
 
     def page(self, wanted: Wanted) -> Page:
-        folders = {"active": (False,), "archived": (True,), "all": (False, True)}[wanted.which]
-        infos = (
-            SessionInfo(
-                key=found.key,
-                messages=session_state.count(found.view),
-                created=parse_time(found.created or found.updated),
-                updated=parse_time(when_updated(found.view, found.updated)),
-                bytes=found.size,
-                archived=found.archived,
-                generation=found.view.uid,
-                **overview(found.view)._asdict(),
+        """A part of the list of sessions."""
+        return postgres_list.page(self._database, wanted)
+
+    def search(  # noqa: PLR0913 - what a search can be narrowed to
+        self,
+        query: str,
+        *,
+        limit: int = 50,
+        internal: bool = False,
+        fill: bool = False,
+        skip: tuple[str, int] | None = None,
+        prefix: str = "",
+        only: str = "",
+        meaning: bool = False,
+    ) -> list[Hit]:
+        """The messages that a query finds, best first; as `Index.search` does for files.
+
+        Raises ConfigError for a search by meaning.
+        """
+        if meaning:
+            raise ConfigError(
+                "search by meaning works for sessions in files only, not yet for those in PostgreSQL; search without it"
             )
-            for archived in folders
-            for found in self._store.each(archived=archived)
-        )
-        return page_of(infos, wanted)
+        parsed = parse(query, now=self._database.system.now())
+        parsed = parsed._replace(internal=internal, fill=fill, skip=skip, prefix=prefix, only=only)
+        postgres_intake.take_in(self._database)
+        return postgres_search.hits(self._database, parsed, limit=limit)
 
-    def search(self, query: str, **rest: Any) -> list[Hit]:
-        raise ConfigError("not yet")
-
-    def make_vectors(self, most: int) -> int:
+    def make_vectors(self, most: int) -> int:  # noqa: ARG002 - as in SessionIndex
+        """Make no vectors, of which none are used; returns how many messages wait for one."""
         return 0
 
     def forget(self, key: str) -> None:

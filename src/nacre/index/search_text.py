@@ -73,7 +73,11 @@ _GROUPED = re.compile(
 _SPELLED = str.maketrans(
     {letter: two for letters, two in (("äÄ", "ae"), ("öÖøØ", "oe"), ("üÜ", "ue"), ("åÅ", "aa")) for letter in letters}
 )
+_MAX_CALLS = 64
 _encode = msgspec.json.Encoder().encode
+
+Calls = dict[str, str]
+"""The tools of calls that have no result yet, by the id of the call."""
 
 
 def body_of(message: Message) -> str:
@@ -96,6 +100,19 @@ def body_of(message: Message) -> str:
                 arguments = _encode(describe_bytes(arguments)).decode()
             parts += [call.name, arguments]
     return "\n".join(parts).replace("\0", " ")
+
+
+def tools_of(message: Message, calls: Calls) -> list[str]:
+    """Return the tools that a message calls or that it is the result of, in lower case; keeps `calls` up to date."""
+    names: list[str] = []
+    if message.tool_calls:
+        names = [call.name for call in message.tool_calls]
+        calls |= {call.id: call.name for call in message.tool_calls}
+        for oldest in list(calls)[:-_MAX_CALLS]:
+            del calls[oldest]
+    elif message.tool_call_id is not None or message.role == "tool":
+        names = [message.name or "", calls.pop(message.tool_call_id or "", "")]
+    return [name.casefold() for name in names]
 
 
 def words_of(body: str) -> str:
