@@ -24,11 +24,11 @@ from tests.paths import log_of
 from tests.simulated import ROOT, opened
 
 
-@pytest.fixture(params=["files", "memory"])
-def sessions(request: pytest.FixtureRequest, tmp_path: Path) -> Sessions:
-    opened = nacre.open(":memory:" if request.param == "memory" else tmp_path / "store")
-    opened.add_message("one", "user", "hello")
-    return opened
+@pytest.fixture
+def sessions(place: str) -> Iterator[Sessions]:
+    with nacre.open(place) as opened:
+        opened.add_message("one", "user", "hello")
+        yield opened
 
 
 def said(sessions: Sessions, key: str) -> list[object]:
@@ -105,8 +105,8 @@ def test_a_reserved_name_in_the_table_leads_nowhere(sessions: Sessions) -> None:
     assert said(sessions, "one") == ["hello"]
 
 
-def test_a_turn_is_held_under_every_name(tmp_path: Path) -> None:
-    with nacre.open(tmp_path) as here, nacre.open(tmp_path) as there:
+def test_a_turn_is_held_under_every_name(lasting_place: str) -> None:
+    with nacre.open(lasting_place) as here, nacre.open(lasting_place) as there:
         here.add_message("one", "user", "hello")
         assert not there.exists("uno")
         here.add_alias("one", "uno")
@@ -136,8 +136,8 @@ def test_a_session_that_has_the_name_as_its_key_comes_first(sessions: Sessions) 
     assert (said(sessions, "uno"), sessions.aliases("one")) == (["new"], ())
 
 
-def test_a_session_that_has_the_name_as_its_key_hides_the_other_even_if_empty(tmp_path: Path) -> None:
-    with nacre.open(tmp_path) as here, nacre.open(tmp_path) as there:
+def test_a_session_that_has_the_name_as_its_key_hides_the_other_even_if_empty(lasting_place: str) -> None:
+    with nacre.open(lasting_place) as here, nacre.open(lasting_place) as there:
         there.add_message("uno", "user", "own")
         there.delete("uno")
         here.add_message("one", "user", "hello")
@@ -169,8 +169,8 @@ def test_a_session_keeps_its_names_when_it_is_begun_anew(sessions: Sessions) -> 
     assert (said(sessions, "one"), sessions.aliases("one")) == (["anew"], ("uno", "eins"))
 
 
-def test_a_name_is_known_to_others_who_have_the_store_open(tmp_path: Path) -> None:
-    with nacre.open(tmp_path) as here, nacre.open(tmp_path) as there:
+def test_a_name_is_known_to_others_who_have_the_store_open(lasting_place: str) -> None:
+    with nacre.open(lasting_place) as here, nacre.open(lasting_place) as there:
         here.add_message("one", "user", "hello")
         assert not there.exists("uno")
         here.add_alias("one", "uno")
@@ -317,8 +317,8 @@ def test_names_that_cannot_be_read_keep_nothing_from_being_stored(tmp_path: Path
         sessions.hold("uno").take()
 
 
-def test_a_process_that_has_written_before_learns_names_that_another_gives(root: Path) -> None:
-    with nacre.open(root) as one, nacre.open(root) as other:
+def test_a_process_that_has_written_before_learns_names_that_another_gives(lasting_place: str) -> None:
+    with nacre.open(lasting_place) as one, nacre.open(lasting_place) as other:
         one.add_message("k", "user", "a")
         other.add_alias("k", "name")
         one.add_message("name", "user", "b")
@@ -326,12 +326,12 @@ def test_a_process_that_has_written_before_learns_names_that_another_gives(root:
 
 
 @pytest.mark.parametrize("data", [None, 3, [], {"alias": 1, "key": "k"}, {"alias": "x"}])
-def test_a_record_among_the_names_that_is_none_is_passed_over(root: Path, data: object) -> None:
-    with nacre.open(root) as sessions:
+def test_a_record_among_the_names_that_is_none_is_passed_over(lasting_place: str, data: object) -> None:
+    with nacre.open(lasting_place) as sessions:
         sessions.add_message("k", "user", "a")
         sessions.add_alias("k", "name")
         sessions.append("nacre:aliases", "x.alias", data)
-    with nacre.open(root) as sessions:
+    with nacre.open(lasting_place) as sessions:
         assert sessions.resolve("name") == "k"
         sessions.add_message("new", "user", "b")
         sessions.delete("k")

@@ -66,9 +66,9 @@ def planted(root: Path, system: System, *texts: str) -> tuple[nacre.Sessions, Pa
     return sessions, log
 
 
-@pytest.fixture(params=["files", "ram"])
-def sessions(request: pytest.FixtureRequest, root: Path) -> Iterator[nacre.Sessions]:
-    with nacre.open(root if request.param == "files" else ":memory:") as sessions:
+@pytest.fixture
+def sessions(place: str) -> Iterator[nacre.Sessions]:
+    with nacre.open(place) as sessions:
         yield sessions
 
 
@@ -95,11 +95,11 @@ def test_a_new_generation_follows_an_archived_one(sessions: nacre.Sessions) -> N
     assert contents(entries, 1) == ["b"]
 
 
-def test_what_another_process_writes_comes(root: Path) -> None:
-    with nacre.open(root) as sessions:
+def test_what_another_process_writes_comes(lasting_place: str) -> None:
+    with nacre.open(lasting_place) as sessions:
         sessions.add_message("k", "user", "a")
         entries = sessions.follow("k", after=2)
-        other = subprocess.Popen([sys.executable, "-c", WRITE, str(root), "from afar"])
+        other = subprocess.Popen([sys.executable, "-c", WRITE, lasting_place, "from afar"])
         assert contents(entries, 1) == ["from afar"]
         assert other.wait() == 0
 
@@ -204,8 +204,8 @@ def test_a_log_that_is_gone_once_its_writer_has_finished_is_waited_for(
     assert contents(sessions.follow("k"), 1) == ["a"]
 
 
-def test_a_watch_tells_which_sessions_have_changed(tmp_path: Path) -> None:
-    with nacre.open(tmp_path) as sessions:
+def test_a_watch_tells_which_sessions_have_changed(lasting_place: str) -> None:
+    with nacre.open(lasting_place) as sessions:
         watch = sessions.watch()
         sessions.add_message("a:b", "user", "x")
         names = watch.changed()
@@ -299,9 +299,8 @@ def test_what_a_store_has_to_write_is_told(tmp_path: Path) -> None:
         sessions.within("k").watch().close()
 
 
-@pytest.mark.parametrize("place", ["store", ":memory:"])
-def test_a_watch_that_is_closed_twice_closes_no_file_of_another(root: Path, place: str) -> None:
-    with nacre.open(place if place == ":memory:" else root) as sessions:
+def test_a_watch_that_is_closed_twice_closes_no_file_of_another(place: str) -> None:
+    with nacre.open(place) as sessions:
         watch = sessions.watch()
         watch.close()
         others = [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,16 @@ def said(sessions: nacre.Sessions, key: str) -> list[object]:
     return [stored.message.content for stored in sessions.transcript(key)]
 
 
-@pytest.fixture(params=["files", "ram"])
-def sessions(request: pytest.FixtureRequest) -> nacre.Sessions:
-    sessions = opened(Disk().process()) if request.param == "files" else nacre.open(":memory:")
-    for text in "abc":
-        sessions.add_message("one", "user", text)
-    return sessions
+@pytest.fixture(params=["files", "ram", "postgres"])
+def sessions(request: pytest.FixtureRequest) -> Iterator[nacre.Sessions]:
+    if request.param == "files":
+        sessions = opened(Disk().process())
+    else:
+        sessions = nacre.open(":memory:" if request.param == "ram" else request.getfixturevalue("empty_database"))
+    with sessions:
+        for text in "abc":
+            sessions.add_message("one", "user", text)
+        yield sessions
 
 
 def test_a_fork_has_history_summary_and_meta_of_its_parent(sessions: nacre.Sessions) -> None:

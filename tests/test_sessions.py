@@ -43,28 +43,28 @@ def user(text: str) -> Message:
     return Message(role="user", content=text)
 
 
-def test_leaving_the_context_closes_the_store(root: Path) -> None:
-    with nacre.open(root) as sessions:
+def test_leaving_the_context_closes_the_store(lasting_place: str) -> None:
+    with nacre.open(lasting_place) as sessions:
         sessions.add_message("k", "user", "a")
     sessions.close()
-    with nacre.open(root) as sessions:
+    with nacre.open(lasting_place) as sessions:
         assert [message.content for message in sessions.get_history("k")] == ["a"]
 
 
-def test_an_error_inside_the_context_is_not_swallowed(root: Path) -> None:
+def test_an_error_inside_the_context_is_not_swallowed(lasting_place: str) -> None:
     def write_and_fail() -> None:
-        with nacre.open(root) as sessions:
+        with nacre.open(lasting_place) as sessions:
             sessions.add_message("k", "user", "a")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         write_and_fail()
-    with nacre.open(root) as sessions:
+    with nacre.open(lasting_place) as sessions:
         assert len(sessions.get_history("k")) == 1
 
 
-def test_a_closed_store_refuses_to_write(root: Path) -> None:
-    sessions = nacre.open(root)
+def test_a_closed_store_refuses_to_write(place: str) -> None:
+    sessions = nacre.open(place)
     sessions.add_message("k", "user", "a")
     sessions.close()
     with pytest.raises(nacre.StoreError):
@@ -102,14 +102,14 @@ def test_the_name_of_a_log_hides_no_key(root: Path) -> None:
     assert [path.name for path in root.parent.iterdir()] == ["store"]
 
 
-def test_relaxed_writes_are_seen_at_once_and_there_after_closing(root: Path) -> None:
-    with nacre.open(root, durability="relaxed") as sessions, nacre.open(root) as other:
+def test_relaxed_writes_are_seen_at_once_and_there_after_closing(lasting_place: str) -> None:
+    with nacre.open(lasting_place, durability="relaxed") as sessions, nacre.open(lasting_place) as other:
         for text in "abc":
             sessions.add_message("k", "user", text)
         assert [message.content for message in sessions.get_history("k")] == ["a", "b", "c"]
         assert [message.content for message in other.get_history("k")] == ["a", "b", "c"]
         sessions.save("k")
-    with nacre.open(root) as sessions:
+    with nacre.open(lasting_place) as sessions:
         assert [message.content for message in sessions.get_history("k")] == ["a", "b", "c"]
         assert sessions.verify().ok
 
@@ -129,8 +129,8 @@ def test_generations_keep_their_order_when_the_clock_does_not_go_on(root: Path, 
         assert [stored.message.content for stored in sessions.transcript("k")] == list("abcdef")
 
 
-def test_threads_on_one_session_lose_and_swap_nothing(root: Path) -> None:
-    with nacre.open(root) as sessions, ThreadPoolExecutor(8) as pool:
+def test_threads_on_one_session_lose_and_swap_nothing(place: str) -> None:
+    with nacre.open(place) as sessions, ThreadPoolExecutor(8) as pool:
         write = lambda who: [sessions.add_message("k", f"t{who}", f"{n}") for n in range(25)]  # noqa: E731
         numbers = list(pool.map(write, range(8)))
         history = sessions.get_history("k")
@@ -140,14 +140,14 @@ def test_threads_on_one_session_lose_and_swap_nothing(root: Path) -> None:
         assert [message.content for message in history if message.role == f"t{who}"] == [f"{n}" for n in range(25)]
 
 
-def test_threads_on_many_sessions_write_each_its_own(root: Path) -> None:
-    with nacre.open(root) as sessions, ThreadPoolExecutor(8) as pool:
+def test_threads_on_many_sessions_write_each_its_own(place: str) -> None:
+    with nacre.open(place) as sessions, ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: sessions.add_message(f"k{n % 40}", "user", f"{n}"), range(200)))
         counts = {info.key: info.messages for info in sessions.list()}
     assert counts == {f"k{n}": 5 for n in range(40)}
 
 
-def test_only_one_of_many_threads_follows_the_same_record(root: Path) -> None:
+def test_only_one_of_many_threads_follows_the_same_record(place: str) -> None:
     def follow(n: int) -> bool:
         try:
             sessions.add_messages("k", [user(f"{n}")], expect=last)
@@ -155,25 +155,25 @@ def test_only_one_of_many_threads_follows_the_same_record(root: Path) -> None:
             return False
         return True
 
-    with nacre.open(root) as sessions, ThreadPoolExecutor(8) as pool:
+    with nacre.open(place) as sessions, ThreadPoolExecutor(8) as pool:
         last = sessions.add_message("k", "user", "a")
         assert sum(pool.map(follow, range(16))) == 1
         assert len(sessions.get_history("k")) == 2
 
 
-def test_a_retry_by_many_threads_is_stored_once(root: Path) -> None:
-    with nacre.open(root) as sessions, ThreadPoolExecutor(8) as pool:
+def test_a_retry_by_many_threads_is_stored_once(place: str) -> None:
+    with nacre.open(place) as sessions, ThreadPoolExecutor(8) as pool:
         numbers = set(pool.map(lambda _: sessions.add_messages("k", [user("a")], id="once"), range(16)))
         assert len(numbers) == 1
         assert len(sessions.get_history("k")) == 1
 
 
-def test_tasks_wait_on_submitted_groups(root: Path) -> None:
+def test_tasks_wait_on_submitted_groups(place: str) -> None:
     async def write_all() -> list[int]:
         futures = (sessions.submit("k", [user(f"{n}a"), user(f"{n}b")]) for n in range(32))
         return await asyncio.gather(*map(asyncio.wrap_future, futures))
 
-    with nacre.open(root) as sessions:
+    with nacre.open(place) as sessions:
         numbers = asyncio.run(write_all())
         texts = [str(message.content) for message in sessions.get_history("k")]
     assert len(set(numbers)) == 32
@@ -182,27 +182,27 @@ def test_tasks_wait_on_submitted_groups(root: Path) -> None:
     ]
 
 
-def test_a_submitted_conflict_reaches_the_task(root: Path) -> None:
+def test_a_submitted_conflict_reaches_the_task(place: str) -> None:
     async def write() -> int:
         return await asyncio.wrap_future(sessions.submit("k", [user("b")], expect=0))
 
-    with nacre.open(root) as sessions:
+    with nacre.open(place) as sessions:
         sessions.add_message("k", "user", "a")
         with pytest.raises(nacre.Conflict):
             asyncio.run(write())
 
 
-def test_closing_waits_for_what_was_submitted(root: Path) -> None:
-    with nacre.open(root) as sessions:
+def test_closing_waits_for_what_was_submitted(lasting_place: str) -> None:
+    with nacre.open(lasting_place) as sessions:
         futures = [sessions.submit("k", [user(f"{n}")]) for n in range(20)]
     assert [future.done() for future in futures] == [True] * 20
-    with nacre.open(root) as sessions:
+    with nacre.open(lasting_place) as sessions:
         assert len(sessions.get_history("k")) == 20
 
 
 @pytest.mark.parametrize("id", ["", "x" * 257, 5])
-def test_an_id_is_a_short_text(root: Path, id: Any) -> None:
-    with nacre.open(root) as sessions:
+def test_an_id_is_a_short_text(place: str, id: Any) -> None:
+    with nacre.open(place) as sessions:
         with pytest.raises(nacre.InvalidMessage, match="an id must be text of 1 to 256 characters"):
             sessions.add_messages("k", [user("a")], id=id)
         assert sessions.add_messages("k", [user("a")], id="x" * 256) == 2
@@ -247,8 +247,8 @@ def test_a_good_session_needs_no_repair(root: Path) -> None:
         assert sessions.verify().ok
 
 
-def test_repairing_or_verifying_an_unknown_session_says_so(root: Path) -> None:
-    with nacre.open(root) as sessions:
+def test_repairing_or_verifying_an_unknown_session_says_so(place: str) -> None:
+    with nacre.open(place) as sessions:
         with pytest.raises(nacre.SessionNotFound):
             sessions.repair("k")
         with pytest.raises(nacre.SessionNotFound):
@@ -271,8 +271,8 @@ def test_a_flipped_bit_is_found_named_and_costs_one_message(root: Path) -> None:
         assert sessions.verify("k").ok
 
 
-def test_both_faces_are_session_stores(root: Path) -> None:
-    with nacre.open(root) as sessions:
+def test_both_faces_are_session_stores(place: str) -> None:
+    with nacre.open(place) as sessions:
         strict: SessionStore = sessions
         forgiving: SessionStore = Forgiving(sessions)
         assert isinstance(strict, SessionStore)
@@ -356,8 +356,8 @@ def test_meta_that_is_no_dict_is_refused(fields: Any) -> None:
     assert not sessions.exists("k")
 
 
-def test_a_search_leaves_out_what_was_said_from_a_record_on(root: Path) -> None:
-    with nacre.open(root) as sessions:
+def test_a_search_leaves_out_what_was_said_from_a_record_on(lasting_place: str) -> None:
+    with nacre.open(lasting_place) as sessions:
         numbers = [sessions.add_message("k", "user", f"pearl {number}") for number in range(2)]
         assert [hit.n for hit in sessions.search("pearl", skip=("k", numbers[1]))] == numbers[:1]
 
@@ -384,9 +384,8 @@ def test_a_rewind_has_one_goal(goal: dict[str, Any], wrong: str) -> None:
         sessions.rewind("k", **goal)
 
 
-@pytest.mark.parametrize("target", [":memory:", "a store"])
-def test_a_lease_that_is_not_taken_is_named_with_its_session(target: str, tmp_path: Path) -> None:
-    with nacre.open(target if target == ":memory:" else tmp_path / target) as sessions:
+def test_a_lease_that_is_not_taken_is_named_with_its_session(place: str) -> None:
+    with nacre.open(place) as sessions:
         lease = sessions.hold("k")
         with pytest.raises(nacre.InvalidArgument, match=r"taken, not Lease\('k', number=None\)"):
             sessions.append("k", "x.note", 1, lease=lease)
@@ -395,18 +394,18 @@ def test_a_lease_that_is_not_taken_is_named_with_its_session(target: str, tmp_pa
         lease.close()
 
 
-def test_an_update_of_an_unknown_key_stores_nothing_and_says_so() -> None:
-    sessions = nacre.open(":memory:")
-    assert sessions.update("k", [Message(role="user", content="a")]) == 0
-    assert not sessions.exists("k")
+def test_an_update_of_an_unknown_key_stores_nothing_and_says_so(place: str) -> None:
+    with nacre.open(place) as sessions:
+        assert sessions.update("k", [Message(role="user", content="a")]) == 0
+        assert not sessions.exists("k")
 
 
-def test_a_retry_under_the_id_of_an_erased_message_stores_nothing() -> None:
-    sessions = nacre.open(":memory:")
-    assert sessions.add_message("k", "user", "a", id="once") == 2
-    sessions.redact("k", 2)
-    assert [sessions.add_message("k", "user", text, id="once") for text in ("a", "b")] == [2, 2]
-    assert [message.content for message in sessions.get_history("k")] == [""]
+def test_a_retry_under_the_id_of_an_erased_message_stores_nothing(place: str) -> None:
+    with nacre.open(place) as sessions:
+        assert sessions.add_message("k", "user", "a", id="once") == 2
+        sessions.redact("k", 2)
+        assert [sessions.add_message("k", "user", text, id="once") for text in ("a", "b")] == [2, 2]
+        assert [message.content for message in sessions.get_history("k")] == [""]
 
 
 @pytest.mark.parametrize("value", ["yes", 1])
@@ -439,9 +438,8 @@ def version(sessions: Sessions) -> nacre.Version:
     return sessions.snapshot("k", last=0).version
 
 
-@pytest.mark.parametrize("place", [":memory:", "disk"])
-def test_a_session_is_at_its_version_until_anything_is_stored(root: Path, place: str) -> None:
-    with nacre.open(root if place == "disk" else place) as sessions:
+def test_a_session_is_at_its_version_until_anything_is_stored(place: str) -> None:
+    with nacre.open(place) as sessions:
         assert not sessions.is_at("k", nacre.Version())
         for change in (
             lambda: sessions.add_message("k", "user", "a"),
@@ -462,8 +460,8 @@ def test_a_session_is_at_its_version_until_anything_is_stored(root: Path, place:
         assert not sessions.is_at("k", last)
 
 
-def test_a_version_is_no_number(root: Path) -> None:
-    with nacre.open(root) as sessions, pytest.raises(nacre.InvalidArgument, match="version"):
+def test_a_version_is_no_number(place: str) -> None:
+    with nacre.open(place) as sessions, pytest.raises(nacre.InvalidArgument, match="version"):
         sessions.is_at("k", 3)  # type: ignore[arg-type] # what a caller may give by mistake
 
 

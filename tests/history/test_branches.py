@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,8 +16,9 @@ from nacre.sessions import Sessions
 
 
 @pytest.fixture
-def sessions() -> Sessions:
-    return nacre.open(":memory:")
+def sessions(place: str) -> Iterator[Sessions]:
+    with nacre.open(place) as opened:
+        yield opened
 
 
 def add(sessions: Sessions, texts: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,12 +13,12 @@ from nacre.history import record_lines
 from nacre.records import View
 
 
-@pytest.fixture(params=["files", "memory"])
-def sessions(request: pytest.FixtureRequest, root: Path) -> nacre.Sessions:
-    found = nacre.open(root if request.param == "files" else ":memory:")
-    found.add_message("k", "user", "a")
-    found.append("k", "use", {"input_tokens": 7})
-    return found
+@pytest.fixture
+def sessions(place: str) -> Iterator[nacre.Sessions]:
+    with nacre.open(place) as found:
+        found.add_message("k", "user", "a")
+        found.append("k", "use", {"input_tokens": 7})
+        yield found
 
 
 def test_every_record_has_its_line(sessions: nacre.Sessions) -> None:
@@ -36,8 +37,8 @@ def test_what_was_used_is_read_with_the_history(sessions: nacre.Sessions) -> Non
     assert sessions.read("k", get) == ([1, 2], [3])
 
 
-def test_a_large_payload_in_ram_is_in_its_line_too() -> None:
-    with nacre.open(":memory:") as sessions:
+def test_a_large_payload_is_in_its_line_too_wherever_it_is_kept(place: str) -> None:
+    with nacre.open(place) as sessions:
         sessions.add_message("k", "tool", "x" * 100_000)
 
         def get(view: View) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,9 @@ from nacre.records import SetMeta
 from nacre.sessions import Sessions
 
 
-@pytest.fixture(params=[":memory:", ""], ids=["RAM", "disk"])
-def sessions(request: pytest.FixtureRequest, root: Path) -> Any:
-    with nacre.open(request.param or root) as opened:
+@pytest.fixture
+def sessions(place: str) -> Iterator[Sessions]:
+    with nacre.open(place) as opened:
         yield opened
 
 

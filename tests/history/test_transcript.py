@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 import nacre
@@ -12,8 +14,9 @@ from nacre.sessions import Sessions
 
 
 @pytest.fixture
-def sessions() -> Sessions:
-    return nacre.open(":memory:")
+def sessions(place: str) -> Iterator[Sessions]:
+    with nacre.open(place) as opened:
+        yield opened
 
 
 def add(sessions: Sessions, *texts: str) -> None:
