@@ -20,8 +20,8 @@ OWN, OTHER = "api:bob:x::", "cli:1"
 
 
 @pytest.fixture
-def whole(root: Path) -> Iterator[nacre.Sessions]:
-    with nacre.open(root) as sessions:
+def whole(lasting_place: str) -> Iterator[nacre.Sessions]:
+    with nacre.open(lasting_place) as sessions:
         for key in (OWN, OTHER, "api:bobby:x::"):
             sessions.add_message(key, "user", f"a pearl of {key}")
         yield sessions
@@ -160,9 +160,8 @@ def test_no_method_of_a_store_reaches_another_key(whole: nacre.Sessions, guests:
     assert list(whole.records(OTHER)) == before
 
 
-@pytest.mark.parametrize("kind", ["memory", "disk"])
-def test_another_name_of_anothers_session_leads_nowhere(tmp_path: Path, kind: str) -> None:
-    with nacre.open(":memory:" if kind == "memory" else tmp_path / "s") as sessions:
+def test_another_name_of_anothers_session_leads_nowhere(place: str) -> None:
+    with nacre.open(place) as sessions:
         sessions.add_message(OTHER, "user", "a pearl")
         sessions.add_alias(OTHER, "api:bob:alias::")
         guests = sessions.within("api:bob:")
@@ -222,18 +221,26 @@ def test_a_guest_knows_how_large_their_own_sessions_are(whole: nacre.Sessions, g
     assert guests.log_size(OWN, kept=True) == whole.log_size(OWN, kept=True)
     usage = guests.disk_usage([OWN, OTHER])
     assert (usage.sessions, usage.total) == ({OWN: whole.log_size(OWN), OTHER: 0}, 0)
+
+
+@pytest.mark.parametrize("lasting_place", ["files"], indirect=True)
+def test_a_guest_knows_the_keys_of_their_own_files_alone(whole: nacre.Sessions, guests: nacre.Sessions) -> None:
     files = Path(whole.location, "sessions").glob("*.jsonl")
     assert {guests.key_of_file(str(path)) for path in files} == {OWN, None}
 
 
-def test_the_journals_and_what_is_left_over_are_the_owners(whole: nacre.Sessions, guests: nacre.Sessions) -> None:
+def test_journals_and_documents_are_the_owners(guests: nacre.Sessions) -> None:
     with pytest.raises(StoreError, match="only the owner"):
         guests.journal("task")
+    assert guests.is_durable
+
+
+@pytest.mark.parametrize("lasting_place", ["files"], indirect=True)
+def test_files_that_are_left_over_are_the_owners(whole: nacre.Sessions, guests: nacre.Sessions) -> None:
     old = Path(whole.location, "sessions", "old.tmp")
     old.write_bytes(b"")
     os.utime(old, (0, 0))
     assert (guests.remove_leftovers(), len(whole.remove_leftovers(dry_run=True))) == ([], 1)
-    assert guests.is_durable
 
 
 def test_only_one_session_is_verified(guests: nacre.Sessions) -> None:
