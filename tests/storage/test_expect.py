@@ -9,10 +9,9 @@ import pytest
 import nacre
 from nacre.history.session_state import RULES
 from nacre.storage.file_store import FileStore
-from nacre.testing import Disk
 from tests.damage.lines import header, resealed
 from tests.paths import log_of
-from tests.simulated import opened, said, say
+from tests.simulated import said, say
 
 
 def test_a_log_with_only_a_header_is_a_session_without_a_version(tmp_path: Path) -> None:
@@ -40,15 +39,14 @@ def test_a_record_that_is_lost_may_have_been_any(tmp_path: Path) -> None:
         assert said(sessions) == ["a", "b"]
 
 
-def test_a_deletion_that_another_process_has_finished_is_not_as_expected() -> None:
-    disk = Disk()
-    one, two = opened(disk), opened(disk)
-    say(one, "a")
-    seen = one.snapshot("k").version
-    two.delete("k")
-    with pytest.raises(nacre.Conflict):
-        one.delete("k", expect=seen)
-    one.delete("k", expect=nacre.Version())
+def test_a_deletion_that_another_process_has_finished_is_not_as_expected(lasting_place: str) -> None:
+    with nacre.open(lasting_place) as one, nacre.open(lasting_place) as two:
+        say(one, "a")
+        seen = one.snapshot("k").version
+        two.delete("k")
+        with pytest.raises(nacre.Conflict):
+            one.delete("k", expect=seen)
+        one.delete("k", expect=nacre.Version())
 
 
 def test_meta_that_an_earlier_version_stored_under_an_id_cannot_be_compared(tmp_path: Path) -> None:
@@ -64,8 +62,8 @@ def test_meta_that_an_earlier_version_stored_under_an_id_cannot_be_compared(tmp_
         assert sessions.get_meta("k") == {"title": "T"}
 
 
-def test_a_version_without_a_generation_is_named_so(tmp_path: Path) -> None:
-    with nacre.open(tmp_path) as sessions:
+def test_a_version_without_a_generation_is_named_so(place: str) -> None:
+    with nacre.open(place) as sessions:
         say(sessions, "a")
         with pytest.raises(nacre.Conflict, match="not at record 2 of generation ''; nothing was stored"):
             sessions.add_message("k", "user", "b", expect=nacre.Version(2))

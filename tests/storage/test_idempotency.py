@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import nacre
 from nacre.codec import encode_text
 from nacre.history.session_state import RULES
 from nacre.records import MemoryView, Record, State, Transaction
@@ -64,11 +65,20 @@ def test_ids_behind_records_that_were_not_seen_are_read_from_the_log() -> None:
     assert ids.window(view(9)) == {}
 
 
-def test_a_unit_that_is_longer_than_the_window_is_known_to_another_process() -> None:
-    disk = Disk()
+def test_a_unit_that_is_longer_than_the_window_is_known_to_another_process(lasting_place: str) -> None:
     transaction = [{"role": "user", "content": "a"}] * (WINDOW + 10)
-    number = opened(disk).add_messages("k", transaction, id="once")
-    assert opened(disk).add_messages("k", transaction, id="once") == number
+    with nacre.open(lasting_place) as one, nacre.open(lasting_place) as other:
+        number = one.add_messages("k", transaction, id="once")
+        assert other.add_messages("k", transaction, id="once") == number
+
+
+def test_a_database_keeps_ids_without_limit(empty_database: str) -> None:
+    with nacre.open(empty_database) as one, nacre.open(empty_database) as other:
+        number = one.add_messages("k", [{"role": "user", "content": "a"}], id="once")
+        other.add_messages("k", [{"role": "user", "content": "-"}] * WINDOW)
+        assert other.add_messages("k", [{"role": "user", "content": "a"}], id="once") == number
+        with pytest.raises(nacre.Conflict):
+            other.add_messages("k", [{"role": "user", "content": "b"}], id="once")
 
 
 @pytest.mark.parametrize(("behind", "known"), [(WINDOW - 1, {"once"}), (WINDOW, set[str]())])
