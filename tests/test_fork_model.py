@@ -1,9 +1,9 @@
-"""Random forks, rewinds and compactions: a store of files must give what RAM gives, which moves nothing out."""
+"""Random forks, rewinds and compactions: files and PostgreSQL must give what RAM gives, which moves nothing out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import nacre
 from nacre.testing import Disk
+from tests.postgres.emptied import EmptiedStore
 from tests.simulated import opened
 
 KEYS = "abc"
@@ -30,14 +31,19 @@ position = st.integers(0, 40)
 class Forks(RuleBasedStateMachine):
     """Each step is done in both stores; their records have other numbers, so one is named by its place."""
 
+    open_store: ClassVar[Callable[[], nacre.Sessions]]
+
     def __init__(self) -> None:
         super().__init__()
-        self.files = opened(Disk())
+        self.stored = type(self).open_store()
         self.ram = nacre.open(":memory:")
         self.count = 0
 
+    def teardown(self) -> None:
+        self.stored.close()
+
     def both(self, act: Callable[[nacre.Sessions], Any]) -> None:
-        assert outcome(act, self.files) == outcome(act, self.ram)
+        assert outcome(act, self.stored) == outcome(act, self.ram)
 
     @initialize()
     def begin(self) -> None:
@@ -80,7 +86,7 @@ class Forks(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_damaged(self) -> None:
-        assert self.files.verify().ok
+        assert self.stored.verify().ok
 
 
 def outcome(act: Callable[[nacre.Sessions], Any], sessions: nacre.Sessions) -> Any:
@@ -110,6 +116,17 @@ def seen(sessions: nacre.Sessions, key: str) -> dict[str, Any]:
     }
 
 
-def test_forks_of_compacted_sessions_are_what_they_would_be_in_ram(caplog: pytest.LogCaptureFixture) -> None:
+def test_forks_of_compacted_sessions_are_what_they_would_be_in_ram(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Forks, "open_store", lambda: opened(Disk()), raising=False)
     run_state_machine_as_test(Forks, settings=SETTINGS)
+    assert caplog.messages == []
+
+
+def test_forks_in_a_database_which_copies_nothing_are_what_they_would_be_in_ram(
+    emptied_store: EmptiedStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Forks, "open_store", lambda: nacre.open(emptied_store.empty()), raising=False)
+    run_state_machine_as_test(Forks, settings=settings(SETTINGS, max_examples=20))
     assert caplog.messages == []

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 import nacre
 from nacre import Conflict, Message, SessionNotFound, StoreError
+from tests.postgres.emptied import EmptiedStore
 
 KEYS = ("Cli", "cli")
 NEWER = -1
@@ -89,15 +90,14 @@ class Life:
 
 
 class TwoOpenings(RuleBasedStateMachine):
-    """Two openings of one directory stand for two processes; after each step both must see the model."""
+    """Two openings of one place stand for two processes; after each step both must see the model."""
 
-    base: ClassVar[Path]
-    places: ClassVar = itertools.count()
+    new_place: ClassVar[Callable[[], str]]
 
     def __init__(self) -> None:
         super().__init__()
-        self.root = self.base / str(next(self.places))
-        self.openings = [nacre.open(self.root), nacre.open(self.root)]
+        self.place = type(self).new_place()
+        self.openings = [nacre.open(self.place), nacre.open(self.place)]
         self.lives = {key: Life() for key in KEYS}
         self.serials = itertools.count()
         self.counter = itertools.count()
@@ -293,7 +293,7 @@ class TwoOpenings(RuleBasedStateMachine):
     @rule(who=who_of)
     def reopen(self, who: int) -> None:
         self.openings[who].close()
-        self.openings[who] = nacre.open(self.root)
+        self.openings[who] = nacre.open(self.place)
 
     @rule(key=key_of, who=who_of, really=seldom)
     def archive(self, key: str, who: int, really: bool) -> None:
@@ -359,16 +359,26 @@ def see(opening: nacre.Sessions, key: str, generation: Generation) -> None:
     assert opening.get_meta(key) == generation.meta
 
 
-@pytest.fixture(autouse=True)
-def _places(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def folders(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root.mkdir()
-    monkeypatch.setattr(TwoOpenings, "base", root, raising=False)
+    numbers = itertools.count()
+    monkeypatch.setattr(TwoOpenings, "new_place", lambda: str(root / str(next(numbers))), raising=False)
 
 
+@pytest.mark.usefixtures("folders")
 def test_two_openings_of_one_store_behave_like_plain_lists() -> None:
     run_state_machine_as_test(TwoOpenings, settings=SETTINGS)
 
 
+def test_two_openings_of_one_database_behave_like_plain_lists(
+    emptied_store: EmptiedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TwoOpenings, "new_place", emptied_store.empty, raising=False)
+    run_state_machine_as_test(TwoOpenings, settings=settings(SETTINGS, max_examples=15))
+
+
+@pytest.mark.usefixtures("folders")
 def test_a_truncation_that_forgets_the_summary_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nacre.Sessions, "truncate_history", lambda sessions, key, _: sessions.clear(key))
     with pytest.raises(AssertionError):
