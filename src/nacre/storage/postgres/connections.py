@@ -88,15 +88,15 @@ class NotReplicated(StoreError):
     """A commit is on the server, but the wait for its standby was cancelled: a failover may lose it."""
 
 
-_BEGIN, _COMMIT = Statement(b"begin", b"BEGIN"), Statement(b"commit", b"COMMIT")
-_ROLLBACK = Statement(b"rollback", b"ROLLBACK")
-_DURABLE = Statement(b"durable", b"SET LOCAL synchronous_commit = on")
+_BEGIN, _COMMIT = Statement(b"", b"BEGIN"), Statement(b"", b"COMMIT")
+_ROLLBACK = Statement(b"", b"ROLLBACK")
+_DURABLE = Statement(b"", b"SET LOCAL synchronous_commit = on")
 _ABOUT = Statement(
-    b"about",
+    b"",
     b"SELECT pg_backend_pid(), current_setting('synchronous_commit'), current_setting('server_encoding')",
 )
 _SET = Statement(
-    b"set",
+    b"",
     b"SELECT set_config('synchronous_commit', $1, false), set_config('lock_timeout', $2, false),"
     b" set_config('idle_in_transaction_session_timeout', $3, false)",
 )
