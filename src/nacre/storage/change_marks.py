@@ -23,6 +23,7 @@ from threading import RLock
 from typing import NamedTuple
 
 from nacre.storage.paths import write_all
+from nacre.storage.seal import Seal
 from nacre.storage.system import System, ignore_failure, is_from_system, unlock_and_close
 
 _FILE = "marks"
@@ -75,9 +76,10 @@ class _Seen(NamedTuple):
 class Marks:
     """The marks of one store; any number of threads and processes leave and take them."""
 
-    def __init__(self, system: System, root: str) -> None:
+    def __init__(self, system: System, root: str, seal: Seal | None = None) -> None:
         self._system = system
         self._path = f"{root}/{_FILE}"
+        self._seal = seal or Seal(system, root)
         self._lock = RLock()
         self._seen: _Seen | None = None
 
@@ -94,13 +96,26 @@ class Marks:
             except OSError as error:
                 if not is_from_system(error):
                     raise
+        try:
+            with self._lock:
+                with ignore_failure():
+                    if self._append(path):
+                        return
+                # Readers that find no marks, or others than they know, scan the store.
+                self._seen = None
+                with ignore_failure():
+                    self._system.unlink(self._path)
+        finally:
+            # What was read of the marks may have been the end that a seal has made.
+            self._seal.expect()
+
+    def end(self) -> None:
+        """Let every writer leave its marks again; raises OSError if that cannot be done."""
         with self._lock:
-            with ignore_failure():
-                if self._append(path):
-                    return
-            # Readers that find no marks, or others than they know, scan the store.
-            self._seen = None
-            with ignore_failure():
+            file, _ = self._open()
+            try:
+                self._system.write(file.fd, b"\n")
+            except OSError:
                 self._system.unlink(self._path)
 
     def forget(self, *beginnings: str) -> None:

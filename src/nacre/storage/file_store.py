@@ -53,6 +53,7 @@ from nacre.storage.locks import KeyLock, TurnLease
 from nacre.storage.log import Log
 from nacre.storage.paths import (
     SessionPaths,
+    TrashedPaths,
     is_emptied,
     is_strange,
     key_of,
@@ -77,6 +78,7 @@ from nacre.storage.protocol import (
 from nacre.storage.quarantine import IN_PLACE, Quarantine, entries, set_aside, settle
 from nacre.storage.recovery import Survey
 from nacre.storage.session_files import unshare
+from nacre.storage.seal import Seal
 from nacre.storage.system import System, is_from_system, opened, wrap_error
 from nacre.storage.verify import findings
 from nacre.storage.view import LogView, Reading, fence_of, reading, settled
@@ -85,6 +87,7 @@ from nacre.user_files import standby_documents
 
 if TYPE_CHECKING:
     from nacre.storage.redaction import Redactor
+    from nacre.storage.file_transfer import FileTransfer
     from nacre.storage.trash_folder import Trash
     from nacre.storage.watch import Watch
 
@@ -122,7 +125,8 @@ class FileStore:
         self._root = root
         self._rules = rules
         self._system = system or System()
-        self._marks = Marks(self._system, root) if marks else None
+        self._seal = Seal(self._system, root, is_watched=marks)
+        self._marks = Marks(self._system, root, self._seal) if marks else None
         self._relaxed = durability == "relaxed"
         self._compact_at = compact_at
         self._warned: set[tuple[str, Losses]] = set()
@@ -465,6 +469,7 @@ class FileStore:
         return replace(found, originals=tuple(self._originals(key)))
 
     def end_redaction(self, redaction: Redaction, *, are_copies_left: bool = False) -> None:
+        self._seal.check()
         found = redaction
         self._redactor().end(found.key, found.generation, found.n, are_copies_left=are_copies_left)
 
@@ -566,6 +571,23 @@ class FileStore:
         active = SessionPaths.of(self._root, key)
 
         def work(uid: str, numbers: Sequence[int]) -> Settlement:
+    def transfer(self) -> FileTransfer:
+        """The store's part of moving sessions to another one."""
+        from nacre.storage.file_transfer import Files, FileTransfer  # noqa: PLC0415 - once in the life of a store
+
+        return FileTransfer(
+            Files(
+                root=self._root,
+                system=self._system,
+                marks=self._marks,
+                seal=self._seal,
+                writers=self._writers,
+                open_log=self._briefly,
+                places=lambda archived: self._all_places(archived=archived),
+                mend=self._read,
+            )
+        )
+
             # Into the log of their generation, wherever that is; if it is gone, into the active one.
             found = self._writers.alone(key, lambda session: session.log.restore(uid, numbers, create=False))
             archived = active._replace(archived=uid)
@@ -591,6 +613,7 @@ class FileStore:
         self, key: str, n: int | None, work: Callable[[str, Sequence[int]], Settlement], *, is_restored: bool = False
     ) -> Settlement:
         """Settle the entries of a session, or one, generation by generation; what is settled already stays so.
+            self._seal.check()
 
         If none of them has a whole record there is nothing to restore, and they stay reported.
         """
@@ -633,7 +656,9 @@ class FileStore:
     # ---- writing
 
     def _log(self, place: SessionPaths) -> Log:
-        return Log(self._system, place, rules=self._rules, relaxed=self._relaxed, marks=self._marks)
+        # The index knows nothing of the trash.
+        marks = None if isinstance(place, TrashedPaths) else self._marks
+        return Log(self._system, place, rules=self._rules, relaxed=self._relaxed, marks=marks, seal=self._seal)
 
     @contextmanager
     def _briefly(self, place: SessionPaths) -> Iterator[Log]:

@@ -16,7 +16,8 @@ from zlib import crc32
 
 from nacre.errors import Refused, SessionBusy
 from nacre.storage.paths import SessionPaths
-from nacre.storage.system import System, ignore_failure, is_from_system
+from nacre.storage.seal import Seal
+from nacre.storage.system import System, ignore_failure, is_from_system, opened
 
 _KEYS_FILE, _TURNS_FILE = "keys.lock", "turns.lock"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -37,12 +38,14 @@ class KeyLock:
     """The lock of one key, for one thread of one process: held to begin, move or end a generation, even without a log.
 
     It is taken before the lock of a log, never while one is held. Who only appends to a session does not take it.
+    In a store that is sealed nobody gets it.
     """
 
-    __slots__ = ("_at", "_folder", "_key", "_path", "_system")
+    __slots__ = ("_at", "_folder", "_key", "_path", "_seal", "_system")
 
     def __init__(self, system: System, place: SessionPaths) -> None:
         self._system = system
+        self._seal = Seal(system, place.root)
         self._key = place.key or place.name
         self._path = f"{place.root}/{_KEYS_FILE}"
         self._folder = f"{place.root}/sessions"
@@ -77,6 +80,7 @@ class KeyLock:
             fd = self._lock(wait=wait and not has_another)
             if fd >= 0:
                 held[self._name] = (fd, 1)
+                self._seal.check()
         except BaseException as error:
             # A thread that is interrupted right after it took the lock does not know it; nobody else would release it.
             self.abandon()
@@ -159,6 +163,15 @@ class KeyLock:
             self._system.unlock_byte(fd, self._at)
         with ignore_failure():
             self._system.unlock(fd)
+
+
+def wait_for_keys(system: System, root: str) -> None:
+    """Wait until nobody has the lock of a key of a store that was taken before it was sealed."""
+    # Whoever has the folder, which is the lock of all keys as long as there is no file.
+    with suppress(Refused), KeyLock(system, SessionPaths(root, "", "")):
+        pass
+    with opened(system, f"{root}/{_KEYS_FILE}", os.O_RDWR | os.O_NOFOLLOW) as fd:
+        system.lock_all_bytes(fd)
 
 
 def _held() -> dict[tuple[System, str, int], tuple[int, int]]:

@@ -19,6 +19,7 @@ from nacre.storage.paths import SessionPaths, make_folder, settle_names
 from nacre.storage.plain_names import archive_second
 from nacre.storage.quarantine import Aside, entries, settle
 from nacre.storage.recovery import Level
+from nacre.storage.seal import Seal
 from nacre.storage.session_files import Root, erase_rest, share, start_fork
 from nacre.storage.system import System, is_from_system
 from nacre.storage.transaction import Ids, PendingCommit, check_expect
@@ -30,10 +31,17 @@ logger = logging.getLogger(__name__)
 class Log:
     """One log: its writer, and what is done to it as a whole."""
 
-    def __init__(
-        self, system: System, place: SessionPaths, *, rules: Rules, relaxed: bool = False, marks: Marks | None = None
+    def __init__(  # noqa: PLR0913 - what all logs of a store share
+        self,
+        system: System,
+        place: SessionPaths,
+        *,
+        rules: Rules,
+        relaxed: bool = False,
+        marks: Marks | None = None,
+        seal: Seal | None = None,
     ) -> None:
-        self.writer = LogWriter(system, place, rules=rules, relaxed=relaxed, marks=marks)
+        self.writer = LogWriter(system, place, rules=rules, relaxed=relaxed, marks=marks, seal=seal)
         self._system = system
         self._place = place
         self._rules = rules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib  # noqa: F401 - for names and payloads; loaded here for the reason given in nacre.storage.file_store
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
 from threading import RLock
@@ -46,10 +46,13 @@ from nacre.storage.protocol import (
     Status,
 )
 from nacre.storage.recovery import Header
+from nacre.storage.quarantine import Aside
 from nacre.storage.session_files import Root, start_fork
+from nacre.storage.seal import sealed
 from nacre.storage.system import System
 from nacre.storage.transaction import Batch, Ids, PendingCommit, Seen, check_expect, print_of, units
 
+from nacre.storage.transfer import Changed, Held, HeldAs, Keep, Unreadable, lines_of
 if TYPE_CHECKING:
     from nacre.storage.watch import MemoryWatch, Watch
 
@@ -185,7 +188,8 @@ class _Life:
         self.forget_ids()
         self._kept, self._kept_upto = {}, 0
         ts = timestamp(self._system.now())
-        mark = Record(v=FORMAT, n=self.n + 1, t="mark", ts=ts, kept=self.n, st=self.state)
+        # A log of a fork has only its own records.
+        mark = Record(v=FORMAT, n=self.n + 1, t="mark", ts=ts, kept=self.n - self.header.n + 1, st=self.state)
         self._lines[self.n :] = [seal(mark)[:-1]]
         self.n, self.updated, self.size = mark.n, ts, sum(map(len, self._lines))
         return Redaction(
@@ -199,6 +203,23 @@ class _Life:
         )
 
     def take(self, batch: Batch) -> None:
+    def receive(self, view: View) -> None:
+        """Become what a generation is in another store."""
+        found = list(lines_of(view))
+        if [record.n for record, _ in found] != list(range(1, view.n + 1)):
+            raise StoreError(f"session {self.key!r} has lost records and cannot be kept in memory")
+        names = {name for record, _ in found if record.blobs is not None for name in blobs.names(record)}
+        texts = {name: view.payload(name) for name in names}
+        header = next(record for record, _ in reversed(found) if record.t == "open")
+        self._payloads = {name: text.encode() for name, text in texts.items() if text is not None}
+        self._lines = [line[:-1] for _, line in found]
+        raw = self._lines[header.n - 1]
+        self.header = Header(uid=view.uid, sid=self.key, n=header.n, created=header.ts, raw=raw)
+        self.n, self.state, self.updated = view.n, view.state, found[-1][0].ts
+        self.size = sum(map(len, self._lines))
+        self._kept, self._kept_upto = {}, 0
+        self.forget_ids()
+
         """Store a batch; if it is interrupted before the number is set, nothing was stored."""
         size = self.size + sum(map(len, batch.lines))
         self._payloads |= batch.payloads
@@ -327,12 +348,14 @@ class MemoryStore:
                 if self._was_watched:
                     self._tell(key)
 
+        self._sealed_to = ""
     def _tell(self, key: str) -> None:
         """Tell those who watch that a session has changed; only with the lock."""
         for watch in self._watches:
             watch.tell(key)
 
     def _begin(self, key: str, life: _Life) -> None:
+            self._check_seal()
         for earlier in self._archived.get(key, ()):
             earlier.is_newest = False
         self._active[key] = life
@@ -355,6 +378,10 @@ class MemoryStore:
             return get(lives[-1]) if lives else None
 
     def is_at(self, key: str, version: Version) -> bool:
+    def _check_seal(self) -> None:
+        if self._sealed_to:
+            raise sealed(self._sealed_to)
+
         with self._lock:
             life = self._active.get(key)
             return life is not None and Version(life.n, life.uid) == version
@@ -470,6 +497,7 @@ class MemoryStore:
             self._active.pop(key, None)
             self._archived.pop(key, None)
             self._tell(key)
+            self._check_seal()
 
     def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:  # noqa: ARG002 - RAM has no cold file
         stem(key)
@@ -487,6 +515,7 @@ class MemoryStore:
             life, record = lives[-1], lives[-1].find(n)
             for one in (*self._lives(key), *trashed):
                 # A generation knows the ids of the one before it, with fingerprints.
+            self._check_seal()
                 one.forget_ids()
             everybody = chain(
                 self._active.values(), *self._archived.values(), *(one.lives for one in self._trash.values())
@@ -515,6 +544,7 @@ class MemoryStore:
         return Receipt(key=key, kept=kept, set_aside=0, quarantine=None)
 
     def quarantine(self, key: str | None) -> list[QuarantineEntry]:
+            self._check_seal()
         if key is not None:
             stem(key)
         return []
@@ -634,6 +664,7 @@ class MemoryStore:
             if found.active is not None and key in self._active:
                 raise Conflict(f"there is now an active session {key!r}\narchive or remove that one first")
             del self._trash[id]
+            self._check_seal()
             if found.active is not None:
                 self._active[key] = found.active
             archived = [*self._archived.get(key, []), *found.archived]
@@ -669,6 +700,7 @@ class MemoryStore:
 
     def _lives(self, key: str) -> list[_Life]:
         active = self._active.get(key)
+            self._check_seal()
         return self._archived.get(key, []) + ([active] if active is not None else [])
 
     def _known(self, key: str) -> list[_Life]:
@@ -677,3 +709,106 @@ class MemoryStore:
         if not lives:
             raise SessionNotFound(f"there is no session {key!r}")
         return lives
+            self._check_seal()
+    def transfer(self) -> MemoryTransfer:
+        """The store's part of moving sessions to another one."""
+        return MemoryTransfer(self)
+
+
+
+class MemoryTransfer:
+    """The generations of a store in RAM, as they are moved."""
+
+    # ruff: noqa: SLF001 - of this module's own store
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.location = store.location
+
+    def each(self, status: HeldAs) -> Iterator[Held | Unreadable]:
+        with self._store._lock:
+            found = [held for held, _ in self._all() if held.status == status]
+        return iter(found)
+
+    def find(self, key: str, uid: str) -> Held | None:
+        with self._store._lock:
+            return next((held for held, _ in self._all() if (held.key, held.uid) == (key, uid)), None)
+
+    def _all(self) -> Iterator[tuple[Held, _Life]]:
+        store = self._store
+        for key, life in store._active.items():
+            yield Held(key, life.uid, "active"), life
+        for key, lives in store._archived.items():
+            yield from ((Held(key, life.uid, "archived"), life) for life in lives)
+        for id, one in store._trash.items():
+            for life in one.lives:
+                yield Held(one.key, life.uid, "trash", id, timestamp(one.removed), life is not one.active), life
+
+    def read(self, held: Held, get: Callable[[View], T]) -> T | None:
+        with self._store._lock:
+            life = next((life for there, life in self._all() if there.uid == held.uid and there.key == held.key), None)
+            return get(life) if life is not None else None
+
+    def write(self, held: Held, view: View, *, after: int, erased: Collection[int], keep: Keep) -> None:  # noqa: ARG002 - it is received whole
+        store, key = self._store, held.key
+        with store._lock:
+            store._check_seal()
+            life = next((life for there, life in self._all() if (there.key, there.uid) == (key, held.uid)), None)
+            active = store._active.get(key)
+            if held.status == "active" and active not in (None, life):
+                raise Conflict(f"{self.location} has another active session {key!r}; archive or remove one of them")
+            if after != (life.n if life is not None else 0):
+                raise Changed(f"session {key!r} is being written in {self.location}; run it again")
+            new = life or _Life(key, store._system, None)
+            new.receive(view)
+            self._take_out(new)
+            new.is_archived = held.status != "active"
+            if held.status == "trash":
+                one = store._trash.get(held.trash) or _Trashed(key, parse_time(held.removed).timestamp(), None, ())
+                archived = [*one.archived, new] if held.was_archived else one.archived
+                store._trash[held.trash] = one._replace(
+                    active=one.active if held.was_archived else new, archived=sorted(archived, key=lambda of: of.uid)
+                )
+            elif held.status == "archived":
+                there = [*store._archived.get(key, []), new]
+                store._archived[key] = sorted(there, key=lambda of: of.uid)
+            else:
+                store._active[key] = new
+            store._relink(key)
+
+    def _take_out(self, life: _Life) -> None:
+        """Take a generation from where it is."""
+        store, key = self._store, life.key
+        if store._active.get(key) is life:
+            del store._active[key]
+        store._archived[key] = [one for one in store._archived.get(key, []) if one is not life]
+        for id, one in list(store._trash.items()):
+            left = one._replace(
+                active=None if one.active is life else one.active,
+                archived=[other for other in one.archived if other is not life],
+            )
+            if left.lives:
+                store._trash[id] = left
+            else:
+                del store._trash[id]
+
+    def asides(self, held: Held) -> list[Aside]:  # noqa: ARG002 - nothing is damaged in RAM
+        return []
+
+    def add_asides(self, held: Held, asides: Collection[Aside]) -> None:
+        """Do nothing: what went wrong elsewhere is to be settled there."""
+
+    def orphans(self) -> list[Held]:
+        return []
+
+    def sealed_to(self) -> str:
+        return self._store._sealed_to
+
+    def seal(self, to: str) -> None:
+        with self._store._lock:
+            self._store._sealed_to = to
+
+    def unseal(self) -> bool:
+        with self._store._lock:
+            was_sealed, self._store._sealed_to = bool(self._store._sealed_to), ""
+            return was_sealed

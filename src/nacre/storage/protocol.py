@@ -25,6 +25,7 @@ from nacre.records import Record, Transaction, View
 
 if TYPE_CHECKING:
     from nacre.storage.group_commit import Pending
+    from nacre.storage.transfer import Transferable
     from nacre.storage.watch import Watch
 
 T = TypeVar("T")
@@ -327,6 +328,12 @@ class Prefixed:
 
     @property
     def location(self) -> str:
+    def document(self, name: str, *, held: Lease | None = None) -> Document:
+        """The document of a name; with `held` it is changed only while that lease is not lost, else it is LeaseLost."""
+
+    def transfer(self) -> Transferable:
+        """The store's part of moving all sessions to another store."""
+
         return self._whole.location
 
     @property
@@ -476,3 +483,9 @@ class Prefixed:
         if not self._is_own(key):
             raise InvalidKey(f"{key!r:.200} is not a key of your sessions: these begin with {self._prefix!r}")
         return key
+    def document(self, name: str, *, held: Lease | None = None) -> Document:  # noqa: ARG002 - whoever holds it
+        raise StoreError(f"document {name!r} cannot be opened; only the owner of the store has documents")
+
+    def transfer(self) -> Transferable:
+        raise StoreError("sessions cannot be moved to another store; only the owner of the store can move them")
+

@@ -74,6 +74,11 @@ class Aside(NamedTuple):
     def size(self) -> int:
         return sum(map(len, self.regions))
 
+    @property
+    def same(self) -> tuple[str, str, bytes]:
+        """What it has in common with its copy in another store."""
+        return self.kind, self.detail, b"\n".join(self.regions)
+
     def records(self) -> Iterator[tuple[Record, bytes]]:
         """The whole records that hold content of someone's, with their lines; not what only said what is live."""
         for region in self.regions:
@@ -152,14 +157,49 @@ def set_aside(  # noqa: PLR0913 - what there is to say of a piece
             numbers = [part.n for one in uids for part in _parse(_read(system, place.quarantine(one)))[0]]
             about = _Note(kind=reason, e=max(numbers, default=0) + 1, sid=place.key, detail=detail, ts=_now(system))
             for start, raw in parts:
-                note = replace(about, off=start, len=len(raw), crc=f"{crc32(raw):08x}")
-                try:
-                    note = replace(note, raw=raw.decode())
-                except UnicodeDecodeError:
-                    note = replace(note, b64=base64.b64encode(raw).decode())
-                write_all(system, fd, _seal(note))
+                write_all(system, fd, _seal(_filled(about, start, raw)))
         system.fsync(fd)
     settle_names(system, folder)
+
+
+def _filled(about: _Note, start: int, raw: bytes) -> _Note:
+    note = replace(about, off=start, len=len(raw), crc=f"{crc32(raw):08x}")
+    try:
+        return replace(note, raw=raw.decode())
+    except UnicodeDecodeError:
+        return replace(note, b64=base64.b64encode(raw).decode())
+
+
+def add(system: System, place: SessionPaths, uid: str, asides: Iterable[Aside]) -> None:
+    """Append the entries of another store to a quarantine file, durably; those that are there already are left out.
+
+    They keep their numbers if these are free. One that was settled in the other store is settled here too.
+    """
+    folder = f"{place.root}/quarantine"
+    path = place.quarantine(uid)
+    make_folder(system, os.path.dirname(path))
+    others = [f"{folder}/{place.name}.{one}.jsonl" for one in uids_in(system, folder, place.name)]
+    taken = {part.n for other in others if other != path for part in _parse(_read(system, other))[0]}
+    here = {aside.same: aside for aside in entries(system, place, uid)}
+    taken |= {aside.n for aside in here.values()}
+    with _appending(system, path, os.O_CREAT) as (fd, _, _):
+        for aside in asides:
+            there = here.get(aside.same)
+            n = there.n if there is not None else aside.n
+            if there is None:
+                n = n if n and n not in taken else max(taken, default=0) + 1
+                taken.add(n)
+                about = _Note(kind=aside.kind, e=n, sid=aside.key or place.key, detail=aside.detail, ts=aside.ts)
+                start = 0
+                for region in aside.regions or (b"",):
+                    for at in range(0, len(region) or 1, _MAX_PART):
+                        write_all(system, fd, _seal(_filled(about, start + at, region[at : at + _MAX_PART])))
+                    # They were not next to each other.
+                    start += len(region) + 1
+            if aside.settled and not (there is not None and there.settled):
+                write_all(system, fd, _seal(_Note(settled=aside.settled, ends=(n,), ts=_now(system))))
+        system.fsync(fd)
+    settle_names(system, os.path.dirname(path))
 
 
 def settle(system: System, place: SessionPaths, uid: str, numbers: Sequence[int], how: str) -> None:

@@ -27,10 +27,10 @@ _FULL_FSYNC = getattr(fcntl, "F_FULLFSYNC", None) if sys.platform == "darwin" el
 _OFD_WAIT, _OFD_TRY = getattr(fcntl, "F_OFD_SETLKW", None), getattr(fcntl, "F_OFD_SETLK", 0)
 
 
-def _flock(kind: int, at: int) -> bytes:
-    """A struct flock that is about one byte."""
+def _flock(kind: int, at: int, size: int = 1) -> bytes:
+    """A struct flock that is about some bytes, with no size about all from `at` on."""
     layout, names = _FLOCK
-    fields = {"type": kind, "whence": os.SEEK_SET, "start": at, "len": 1, "pid": 0}
+    fields = {"type": kind, "whence": os.SEEK_SET, "start": at, "len": size, "pid": 0}
     return struct.pack(layout, *(fields[name] for name in names))
 
 
@@ -157,6 +157,13 @@ class System:
         except (BlockingIOError, PermissionError):
             return False
         return True
+
+    def lock_all_bytes(self, fd: int) -> None:
+        """Wait until nobody has locked a byte of a file, and lock all of it until this descriptor is closed."""
+        if _OFD_WAIT is None:
+            self.flock(fd, wait=True)
+        else:
+            fcntl.fcntl(fd, _OFD_WAIT, _flock(fcntl.F_WRLCK, 0, 0))
 
     def unlock_byte(self, fd: int, at: int) -> None:
         if _OFD_WAIT is None:

@@ -37,6 +37,7 @@ from nacre.storage.plain_names import drop_plain_name, rename_plain
 from nacre.storage.quarantine import EMPTIED, MISSING, ROTTEN, TORN, UNSURE, set_aside
 from nacre.storage.recovery import Header, Survey, Tail, examine, state_of, was_cut_short
 from nacre.storage.rewrite import Closing, Scratch, Successor, relink
+from nacre.storage.seal import Seal
 from nacre.storage.session_files import erase_rest
 from nacre.storage.system import System, ignore_failure, is_from_system
 from nacre.storage.transaction import WINDOW, Batch, Ids, PendingCommit, Seen, refusal
@@ -101,8 +102,15 @@ class LogWriter:
     # The size at which compaction last found too little to move out.
     tried: int
 
-    def __init__(
-        self, system: System, place: SessionPaths, *, rules: Rules, relaxed: bool = False, marks: Marks | None = None
+    def __init__(  # noqa: PLR0913 - what all logs of a store share
+        self,
+        system: System,
+        place: SessionPaths,
+        *,
+        rules: Rules,
+        relaxed: bool = False,
+        marks: Marks | None = None,
+        seal: Seal | None = None,
     ) -> None:
         self._system = system
         self._place = place
@@ -111,6 +119,7 @@ class LogWriter:
         self._took_key = False
         self._marks = marks
         self._mark = place.path
+        self._seal = seal or Seal(system, place.root)
         self._rules = rules
         self._relaxed = relaxed
         self._known: Known | None = None
@@ -247,6 +256,7 @@ class LogWriter:
         system.flock(self._fd, wait=True)
         if self._marks is not None:
             self._marks.leave(self._mark)
+        self._seal.check()
         if not self._is_as_known():
             return False
 
@@ -297,20 +307,21 @@ class LogWriter:
     def flush(self) -> None:
         """Wait until everything written is durable; this is how a relaxed log catches up."""
         if self._unsynced or self._poisoned:
-            with self.hold(create=False) as is_there:
+            # What was acknowledged before the store was sealed is flushed all the same.
+            with self.hold(create=False, may_be_sealed=True) as is_there:
                 if is_there:
                     self.sync()
 
     # ---- lock and unlock
 
-    def hold(self, *, create: bool, wait: bool = True) -> _Hold:
+    def hold(self, *, create: bool, wait: bool = True, may_be_sealed: bool = False) -> _Hold:
         """Hold the lock of the log that has the name now; gives False if there is none and `create` is false.
 
-        Raises SessionBusy if it is locked and `wait` is false.
+        Raises SessionBusy if it is locked and `wait` is false, Refused if the store is sealed and may not be.
         """
-        return _Hold(self, create=create, wait=wait)
+        return _Hold(self, create=create, wait=wait, may_be_sealed=may_be_sealed)
 
-    def _enter(self, *, create: bool, wait: bool) -> bool:
+    def _enter(self, *, create: bool, wait: bool, may_be_sealed: bool = False) -> bool:
         """Lock the log and know how it ends; False if there is none and none is created."""
         self._is_written = False
         while True:
@@ -321,6 +332,8 @@ class LogWriter:
                     raise self._busy()
                 if self._marks is not None:
                     self._marks.leave(self._mark)
+                if not may_be_sealed:
+                    self._seal.check()
                 if not self._is_as_known() and not self._recover():
                     continue
                 if create and not self.n:
@@ -935,16 +948,18 @@ class _Hold:
     when another thread may have the lock.
     """
 
-    __slots__ = ("_create", "_wait", "_writer")
+    __slots__ = ("_create", "_may_be_sealed", "_wait", "_writer")
 
-    def __init__(self, writer: LogWriter, *, create: bool, wait: bool) -> None:
+    def __init__(self, writer: LogWriter, *, create: bool, wait: bool, may_be_sealed: bool) -> None:
         self._writer = writer
         self._create = create
         self._wait = wait
+        self._may_be_sealed = may_be_sealed
 
     def __enter__(self) -> bool:
+        enter = self._writer._enter  # noqa: SLF001 - this module's own
         try:
-            return self._writer._enter(create=self._create, wait=self._wait)  # noqa: SLF001 - this module's own
+            return enter(create=self._create, wait=self._wait, may_be_sealed=self._may_be_sealed)
         except BaseException as error:
             self._writer._leave(error)  # noqa: SLF001
             raise

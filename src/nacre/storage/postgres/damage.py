@@ -30,7 +30,8 @@ from nacre.storage import blobs
 from nacre.storage.format import unseal
 from nacre.storage.postgres.connections import Run
 from nacre.storage.postgres.database import Database
-from nacre.storage.postgres.moving import lock
+from nacre.storage.postgres.erasing import append_mark
+from nacre.storage.postgres.moving import check_not_sealed, lock
 from nacre.storage.postgres.schema import ACTIVE, ARCHIVED
 from nacre.storage.postgres.view import Head, PostgresView, sid_of
 from nacre.storage.postgres.writer import growing
@@ -49,13 +50,13 @@ def verify(database: Database, key: str | None) -> Report:
     """Read every line of a session, or of all, and report what is wrong; changes nothing."""
     found: list[Finding] = []
     if key is not None:
-        aside = _asides(database, key)
+        aside = asides(database, key)
         heads = database.heads(key) if aside else database.known_heads(key)
         found += (finding for head in heads for finding in _findings(database, database.view(key, head), aside))
     else:
         for status in (ACTIVE, ARCHIVED):
             for name, head in database.each(status):
-                found += _findings(database, database.view(name, head), _asides(database, name))
+                found += _findings(database, database.view(name, head), asides(database, name))
     for entry in entries(database, key):
         if not entry.settled:
             detail = describe_quarantine([entry])
@@ -143,7 +144,7 @@ class _Row(NamedTuple):
     upto: int
 
 
-def _asides(database: Database, key: str | None) -> list[_Row]:
+def asides(database: Database, key: str | None) -> list[_Row]:
     """Everything that was set aside of a session, or of all, settled too."""
     if key is None:
         rows = database.connections.read(database.statements.all_quarantined)
@@ -160,19 +161,21 @@ def _asides(database: Database, key: str | None) -> list[_Row]:
 
 def entries(database: Database, key: str | None) -> list[QuarantineEntry]:
     """What was set aside, by session and number."""
-    found = [entry_of(row.aside, row.aside.key) for row in _asides(database, key)]
+    found = [entry_of(row.aside, row.aside.key) for row in asides(database, key)]
     return sorted(found, key=lambda entry: (entry.key, entry.n))
 
 
 def repair(database: Database, key: str) -> Receipt:
     """Move rows that are not what was written to the quarantine, and note which are missing."""
-    noted = [(row.aside.uid, row.n, row.upto) for row in _asides(database, key)]
+    noted = [(row.aside.uid, row.n, row.upto) for row in asides(database, key)]
 
     def work(run: Run) -> tuple[int, int]:
+        check_not_sealed(database, run)
         kept = aside = 0
         for head in lock(database, run, key):
             view = database.view(key, head, run)
-            kept += sum(1 for _ in view.all())
+            there = [record.n for record in view.all()]
+            kept += len(there)
             known = {n for uid, first, last in noted if uid == head.uid for n in range(first, last + 1)}
             damaged = {n: line for n, line in view.damaged.items() if n not in known}
             missing = list(_runs(set(_missing(view)) - known))
@@ -186,6 +189,7 @@ def repair(database: Database, key: str) -> Receipt:
                 _set_aside(database, run, view, (first, last), kind=MISSING, detail=f"{names} missing", data=b"")
             if damaged or missing:
                 run(database.statements.set_holes, sid_of(key), head.uid)
+                append_mark(database, run, view, kept=sum(n >= head.first for n in there))
                 aside += len(damaged) + len(missing)
         return kept, aside
 
@@ -225,6 +229,7 @@ def restore(database: Database, key: str, n: int | None) -> Settlement:
     left = [row.aside for row in known if not row.aside.settled]
 
     def work(run: Run) -> Settlement:
+        check_not_sealed(database, run)
         heads = {head.uid: head for head in lock(database, run, key)}
         newest = next(reversed(heads.values()), None)
         numbers: list[int] = []
@@ -280,6 +285,7 @@ def discard(database: Database, key: str, n: int | None) -> Settlement:
     def work(run: Run) -> None:
         for aside in left:
             run(database.statements.settle, sid_of(key), aside.n, "discarded")
+        check_not_sealed(database, run)
 
     if left:
         database.connections.in_transaction(work)
@@ -287,7 +293,7 @@ def discard(database: Database, key: str, n: int | None) -> Settlement:
 
 
 def _chosen(database: Database, key: str, n: int | None) -> list[_Row]:
-    found = [row for row in _asides(database, key) if n in (None, row.aside.n)]
+    found = [row for row in asides(database, key) if n in (None, row.aside.n)]
     if n is not None and not found:
         raise SessionNotFound(f"session {key!r} has no quarantine entry {n}")
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from nacre.codec import timestamp
@@ -54,7 +56,7 @@ def redact(  # noqa: PLR0913 - as a backend has it
                 blanked += 1
                 run(database.statements.set_quarantined, sid_of(key), int(e or b"0"), new)
         # 3. A mark shows others that the session has changed.
-        _append_mark(database, run, view)
+        append_mark(database, run, view, kept=sum(at >= head.first for at in lines))
         if has_copies:
             run(database.statements.begin_redaction, sid_of(key), head.uid, n, key)
         return Redaction(
@@ -139,9 +141,17 @@ def _sharers(database: Database, run: Run, key: str, head: Head, record: Record)
     return found
 
 
-def _append_mark(database: Database, run: Run, view: PostgresView) -> None:
+def replace(database: Database, run: Run, view: PostgresView, lines: Mapping[int, tuple[bytes, bytes]]) -> None:
+    """Let records be other lines, by number: what they are, and what they become; forks keep theirs."""
+    for n, (old, new) in lines.items():
+        _keep_for_forks(database, run, view, n, old)
+        _set_line(database, run, view, n, new)
+
+
+def append_mark(database: Database, run: Run, view: PostgresView, *, kept: int) -> None:
+    """Append a record that shows that the session has changed, and how many records of its own it has then."""
     n, sid = view.n + 1, sid_of(view.key)
     ts = timestamp(database.system.now())
-    line = seal(Record(v=FORMAT, n=n, t="mark", ts=ts, kept=view.n, st=view.state))
+    line = seal(Record(v=FORMAT, n=n, t="mark", ts=ts, kept=kept, st=view.state))
     run(database.statements.add_record, sid, view.uid, n, database.token, None, line[:-1].decode())
     run(database.statements.set_number, sid, view.uid, n, _encode(view.state).decode(), len(line))

@@ -17,7 +17,8 @@ from nacre.storage.postgres.connections import Run
 from nacre.storage.postgres.database import Database
 from nacre.storage.postgres.schema import ACTIVE, ARCHIVED, TRASHED
 from nacre.storage.postgres.view import Head, Level, head_of, sid_of
-from nacre.storage.postgres.writer import array_of, sealed
+from nacre.storage.postgres.writer import array_of
+from nacre.storage.seal import sealed
 from nacre.storage.session_files import Root, start_fork
 from nacre.storage.transaction import check_expect
 

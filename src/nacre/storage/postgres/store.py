@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from threading import RLock
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
 from nacre.errors import Conflict, DurabilityUnknown, FormatTooNew, StoreError
@@ -59,6 +59,9 @@ from nacre.storage.writer_pool import Pool
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+if TYPE_CHECKING:
+    from nacre.storage.postgres.transfer import PostgresTransfer
+
 
 LEASE_SECONDS = 30.0
 _MAX_KNOWN = 10_000
@@ -356,6 +359,12 @@ class PostgresStore:
         rows = self.connections.read(self.statements.generation, sid_of(key), head.uid)
         if not rows:
             return None
+    def transfer(self) -> PostgresTransfer:
+        """The store's part of moving sessions to another one."""
+        from nacre.storage.postgres.transfer import PostgresTransfer  # noqa: PLC0415 - once in the life of a store
+
+        return PostgresTransfer(self.database, alone=self._alone, mend=self._look)
+
         try:
             self.repair(key)
         except StoreError:
