@@ -57,7 +57,13 @@ class Blocking:
         if isinstance(self._inner, nacre.AsyncSession) and name in _PROPERTIES:
             return self._wait(value())
         gives = getattr(getattr(nacre.Sessions, name, None), "__annotations__", {}).get("return", "")
-        return lambda *args, **kwargs: self._wait(value(*args, **kwargs), gives)
+
+        def call(*args: Any, **named: Any) -> Any:
+            if isinstance(held := named.get("held"), Blocking):
+                named["held"] = held._inner
+            return self._wait(value(*args, **named), gives)
+
+        return call
 
     def __getitem__(self, key: str) -> Any:
         return Blocking(cast("nacre.AsyncSessions", self._inner)[key], self._loop)

@@ -26,7 +26,7 @@ from nacre.storage import file_store, protocol
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 
 GROUPS = {
-    "Opening": "open Durability Sessions location is_durable close within with_internal_keys SessionStore Forgiving",
+    "Opening": "open Durability Sessions location is_durable is_shared close within with_internal_keys SessionStore Forgiving",
     "One session": "Session",
     "Messages": "Message ToolCall AnyMessage",
     "Writing": """
@@ -50,7 +50,7 @@ GROUPS = {
     "Upkeep": """
         save verify Report Finding repair Receipt quarantine QuarantineEntry QuarantineRecord restore discard Settlement
         generation GenerationInfo disk_usage DiskUsage log_size key_of_file has_other_logs remove_leftovers Leftover
-        journal Journal load Load
+        journal Journal document Document load Load
     """,
     "Asyncio": " ".join(["open_async", *sorted((name for name in nacre.__all__ if name[:5] == "Async"), reverse=True)]),
 }

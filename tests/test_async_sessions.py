@@ -110,7 +110,7 @@ def test_every_method_of_the_sessions_is_there_and_no_other() -> None:
     assert public(AsyncSessions) == public(nacre.Sessions)
 
 
-@pytest.mark.parametrize("name", sorted(public(nacre.Sessions) - {"is_durable", "location"}))
+@pytest.mark.parametrize("name", sorted(public(nacre.Sessions) - {"is_durable", "is_shared", "location"}))
 def test_a_method_takes_what_it_takes_there(name: str) -> None:
     ours, theirs = (inspect.signature(getattr(kind, name)).parameters for kind in (AsyncSessions, nacre.Sessions))
     assert list(ours.values()) == list(theirs.values())
@@ -159,7 +159,7 @@ def test_the_handle_of_a_session_takes_and_says_what_the_plain_one_does() -> Non
 
 
 def test_a_lease_takes_and_says_what_the_plain_one_does() -> None:
-    for name in ("take", "take_over", "close"):
+    for name in ("take", "take_over", "check", "close"):
         ours, theirs = getattr(nacre.AsyncLease, name), getattr(Lease, name)
         assert inspect.iscoroutinefunction(ours)
         assert inspect.signature(ours) == inspect.signature(theirs)
@@ -173,7 +173,7 @@ def test_a_lease_takes_and_says_what_the_plain_one_does() -> None:
     "name",
     sorted(
         public(nacre.Sessions)
-        - {"follow", "is_durable", "list", "location", "records", "submit", "with_internal_keys", "within"}
+        - {"follow", "is_durable", "is_shared", "list", "location", "records", "submit", "with_internal_keys", "within"}
     ),
 )
 def test_a_method_is_awaited(name: str) -> None:
@@ -367,6 +367,9 @@ class NotedLease:
     def holder(self) -> int:
         return self.lease.holder()
 
+    def check(self) -> None:
+        self.done.append("check")
+
     def close(self) -> None:
         self.done.append("close")
 
@@ -471,7 +474,7 @@ async def _held(sessions: AsyncSessions) -> None:
 
 
 async def _asked(sessions: AsyncSessions) -> bool:
-    return sessions.is_durable
+    return sessions.is_durable and not sessions.is_shared
 
 
 async def _located(sessions: AsyncSessions) -> str:
@@ -510,6 +513,7 @@ METHODS: dict[str, Callable[[AsyncSessions], Awaitable[object]]] = {
     "close": _closed,
     "delete": lambda sessions: sessions.delete("k"),
     "discard": lambda sessions: sessions.discard("k"),
+    "document": lambda sessions: sessions.document("feed"),
     "disk_usage": lambda sessions: sessions.disk_usage(["k"]),
     "erase_from_trash": lambda sessions: _trashed(sessions, sessions.erase_from_trash),
     "exists": lambda sessions: sessions.exists("k"),
@@ -524,6 +528,7 @@ METHODS: dict[str, Callable[[AsyncSessions], Awaitable[object]]] = {
     "get_summary": lambda sessions: sessions.get_summary("k"),
     "is_at": lambda sessions: sessions.is_at("k", nacre.Version()),
     "is_durable": _asked,
+    "is_shared": _asked,
     "has_other_logs": lambda sessions: sessions.has_other_logs(["k"]),
     "hold": _held,
     "journal": lambda sessions: sessions.journal("task"),

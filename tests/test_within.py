@@ -136,7 +136,8 @@ def arguments(name: str) -> list[Any]:
 
 
 METHODS = [name for name, _ in inspect.getmembers(Backend, inspect.isfunction) if not name.startswith("_")]
-NOT_BY_KEY = ("close", "each", "end_redaction", "watch", "disk_usage", "journal", *(n for n in METHODS if "trash" in n))
+_OF_THE_WHOLE = ("close", "each", "end_redaction", "watch", "disk_usage", "document", "journal")
+NOT_BY_KEY = (*_OF_THE_WHOLE, *(n for n in METHODS if "trash" in n))
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in NOT_BY_KEY])
@@ -232,6 +233,8 @@ def test_a_guest_knows_the_keys_of_their_own_files_alone(whole: nacre.Sessions, 
 def test_journals_and_documents_are_the_owners(guests: nacre.Sessions) -> None:
     with pytest.raises(StoreError, match="only the owner"):
         guests.journal("task")
+    with pytest.raises(StoreError, match="only the owner"):
+        guests.document("feed")
     assert guests.is_durable
 
 

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from nacre.sessions import AnyEntry, AnyMessage, AnyOperation, Forgiving, Session, Sessions, SessionStore
     from nacre.storage.file_store import Durability
     from nacre.storage.group_commit import Pending
-    from nacre.storage.protocol import AnyLease, Journal, Lease, Status
+    from nacre.storage.protocol import AnyLease, Document, Journal, Lease, Status
     from nacre.storage.watch import Watch
 
 __version__ = "0.1.0"
@@ -94,6 +94,7 @@ __all__ = [
     "Conflict",
     "ContextOverflow",
     "DiskUsage",
+    "Document",
     "Durability",
     "DurabilityUnknown",
     "Entry",

@@ -449,6 +449,14 @@ class AsyncLease:
         """
         return await self._work.read(self._lease.holder)
 
+    async def check(self) -> None:
+        """Raise LeaseLost if it is not taken, or was lost.
+
+        Where a lease can expire, the store is asked only if it may have; one that was taken over by force is noticed
+        by the next write, or somewhat later here.
+        """
+        await self._work.read(self._lease.check)
+
     async def close(self) -> None:
         """Let others take it; also after the sessions were closed."""
         await asyncio.shield(asyncio.wrap_future(self._begin(self._lease.close)))
@@ -545,9 +553,19 @@ class AsyncSessions:
         """
         return _Part(self._work, self._sessions.within(prefix))
 
-    def with_internal_keys(self) -> AsyncSessions:
-        """The same sessions for nacre's own parts, which may begin sessions whose key starts with `nacre:`."""
-        return _Part(self._work, self._sessions.with_internal_keys())
+    @property
+    def is_shared(self) -> bool:
+        """Whether processes on several machines may use the store at once: those of a database may."""
+        return self._sessions.is_shared
+
+    def with_internal_keys(self, *, held: AnyLease | None = None) -> AsyncSessions:
+        """The same sessions for nacre's own parts, which may begin sessions whose key starts with `nacre:`.
+
+        With `held`, a lease of any session that is taken, nothing is appended, deleted or kept as a document once that
+        lease is lost: it is LeaseLost.
+        """
+        plain = held._lease if isinstance(held, AsyncLease) else held
+        return _Part(self._work, self._sessions.with_internal_keys(held=plain))
 
     def __getitem__(self, key: str) -> AsyncSession:
         """One session by its key, to be used without naming it again; nothing is read or written."""
@@ -579,6 +597,7 @@ class AsyncSessions:
     archive = _wait(Sessions.archive)
     delete = _wait(Sessions.delete)
     discard = _wait(Sessions.discard)
+    document = _wait(Sessions.document)
     erase_from_trash = _wait(Sessions.erase_from_trash)
     finish_redactions = _wait(Sessions.finish_redactions)
     forget_aliases = _wait(Sessions.forget_aliases)

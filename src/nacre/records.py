@@ -401,6 +401,7 @@ class Transaction(Struct, frozen=True):
     With a number as `expect` the history must not have changed since that record, with a Version nothing at all.
     `print` tells its content from another's under the same `id`. A transaction that goes back to record
     `reach` says by `needs` which records must be in the log for that. One of a turn has the `fence` of its lease.
+    `held` is a lease of any session that must not be lost, for a store that several machines share.
     """
 
     operations: Sequence[Operation]
@@ -411,3 +412,4 @@ class Transaction(Struct, frozen=True):
     reach: int | None = None
     needs: Callable[[Records], set[int]] | None = None
     fence: int | None = None
+    held: object = None

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, get_args, overload, runtime_checkable
 
 import msgspec
+from msgspec.structs import replace
 
 from nacre.checks import (
     check_bool,
@@ -82,7 +83,7 @@ from nacre.storage.transaction import check_expect, content_of, fingerprint
 if TYPE_CHECKING:
     from nacre.history.list_page import Order, Wanted, Which
     from nacre.storage.group_commit import Pending
-    from nacre.storage.protocol import BegunRedaction, Generation, Journal
+    from nacre.storage.protocol import BegunRedaction, Document, Generation, Journal
     from nacre.storage.watch import Watch
 
 T = TypeVar("T")
@@ -103,6 +104,7 @@ _FIRST_PART, _MAX_PART = 64, 1024
 _MAX_FOLLOWED = 256
 _UID = re.compile(r"[0-9a-f]{32}\Z")
 _NAME = re.compile(r"[a-z]+\Z")
+_DOCUMENT = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
 
 
 @runtime_checkable
@@ -204,6 +206,7 @@ class Sessions:
         self._store = store
         self._index = None if index is None else cache(index)
         self._makes_internal = False
+        self._held: Lease | None = None
         self._names: alias_table.Names | None = None
         self._own: set[str] = set()
         self._names_at: tuple[tuple[str, int], ...] = ()
@@ -245,17 +248,30 @@ class Sessions:
         """
         return self._store.is_durable
 
-    def with_internal_keys(self) -> Sessions:
+    @property
+    def is_shared(self) -> bool:
+        """Whether processes on several machines may use the store at once: those of a database may.
+
+        >>> sessions.is_shared
+        False
+        """
+        return self._store.is_shared
+
+    def with_internal_keys(self, *, held: AnyLease | None = None) -> Sessions:
         """The same sessions for nacre's own parts, which may begin sessions whose key starts with `nacre:`.
+
+        With `held`, a lease of any session that is taken, nothing is appended, deleted or kept as a document once that
+        lease is lost: it is LeaseLost.
 
         >>> sessions.with_internal_keys().add_message("nacre:notes", "user", "not for lists")
         2
         >>> [info.key for info in sessions.list()]
         ['cli:1']
         """
-        own = Sessions(self._store)
-        own._index = self._index
-        own._makes_internal = True
+        own = Sessions(self._store) if held is None else _WhileHeld(self._store)
+        own._index = self._index  # noqa: SLF001 - this module's own
+        own._makes_internal = True  # noqa: SLF001
+        own._held = cast("Lease | None", held)  # noqa: SLF001
         return own
 
     def within(self, prefix: str) -> Sessions:
@@ -920,7 +936,7 @@ class Sessions:
         False
         """
         key = _key(key)
-        self._store.delete(key, expect=_check_expect(expect))
+        self._store.delete(key, expect=_check_expect(expect), held=self._held)
         self._forget(key)
         self._erase_aliases(key)
 
@@ -1097,6 +1113,20 @@ class Sessions:
         if not _NAME.match(name):
             raise InvalidArgument(f"the name of a journal is made of small letters, not {show(name)}")
         return self._store.journal(name)
+
+    def document(self, name: str) -> Document:
+        """A small document that is kept with the sessions, such as how far somebody has read elsewhere.
+
+        >>> sessions.document("feed").write(b"read up to 7")
+        >>> sessions.document("feed").read()
+        b'read up to 7'
+        """
+        name = check_text(name, "name")
+        if not _DOCUMENT.match(name):
+            raise InvalidArgument(
+                f"the name of a document is made of small letters, digits and dashes, not {show(name)}"
+            )
+        return self._store.document(name, held=self._held)
 
     def move_to_trash(self, key: str, *, generation: str | None = None) -> None:
         """Move a session to the trash with all its generations, or only one archived generation of it.
@@ -1672,6 +1702,24 @@ class Session:
         {'title': 'Shells', 'id': 42}
         """
         self._sessions.set_meta(self.key, fields, expect=expect, id=id, **more)
+
+
+class _WhileHeld(Sessions):
+    """The sessions of a store for one who has a lease: what is written once it is lost is refused."""
+
+    def _run(self, key: str, transaction: Transaction, lease: AnyLease | None = None) -> int:
+        return super()._run(key, self._guarded(transaction), lease)
+
+    def _submit(
+        self, key: str, transaction: Transaction, lease: AnyLease | None = None, pending: Pending | None = None
+    ) -> Pending:
+        return super()._submit(key, self._guarded(transaction), lease, pending)
+
+    def _guarded(self, transaction: Transaction) -> Transaction:
+        # A store that is shared looks itself, when it writes.
+        if self._held is not None and not self._store.is_shared:
+            self._held.check()
+        return replace(transaction, held=self._held)
 
 
 class _Within(Sessions):

@@ -23,10 +23,11 @@ from nacre.legacy.migration import Migration, migrate
 from nacre.legacy.session_manager import Elsewhere, Session, SessionManager, session_of
 from nacre.messages import Version
 from nacre.records import Operation, Rules, Transaction, View
+from nacre.storage.documents import FileDocument, path_of
 from nacre.storage.file_store import FileStore
 from nacre.storage.memory_store import MemoryStore
 from nacre.storage.paths import SessionPaths, uids_in
-from nacre.storage.protocol import Generation, Journal, Listed, Status
+from nacre.storage.protocol import Document, Generation, Journal, Lease, Listed, Status
 from nacre.storage.system import System
 from nacre.storage.view import reading
 from nacre.user_files import standby_folder, standby_places
@@ -175,7 +176,7 @@ class StandIn(MemoryStore):
     def fork(self, key: str, new_key: str, transaction: Transaction) -> None:  # noqa: ARG002 - the same
         self._refuse(f"session {key!r} cannot be forked")
 
-    def delete(self, key: str, *, expect: int | Version | None = None) -> None:  # noqa: ARG002 - the same
+    def delete(self, key: str, *, expect: int | Version | None = None, held: Lease | None = None) -> None:  # noqa: ARG002 - the same
         self._refuse(f"session {key!r} cannot be deleted")
 
     def move_to_trash(self, key: str, uid: str | None) -> None:  # noqa: ARG002 - the same
@@ -183,6 +184,10 @@ class StandIn(MemoryStore):
 
     def journal(self, name: str) -> Journal:
         self._refuse(f"journal {name!r} cannot be opened")
+
+    def document(self, name: str, *, held: Lease | None = None) -> Document:
+        """In a file next to the documents of sessions: how far channels have read must outlive this process."""
+        return FileDocument(path_of(self.location, name), held=held)
 
     def close(self) -> None:
         if not self._closed:

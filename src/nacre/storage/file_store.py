@@ -67,6 +67,7 @@ from nacre.storage.plain_names import has_plain_name, path_now
 from nacre.storage.protocol import (
     MAX_LATER_BYTES,
     BegunRedaction,
+    Document,
     FindCopies,
     Generation,
     Journal,
@@ -110,6 +111,7 @@ class FileStore:
     """
 
     is_durable = True
+    is_shared = False
 
     def __init__(  # noqa: PLR0913 - what a test or an operator may set
         self,
@@ -261,11 +263,13 @@ class FileStore:
         if not self._writers.alone(key, work):
             raise SessionNotFound(f"there is no {'active' if archive else 'archived'} session {key!r}")
 
-    def delete(self, key: str, *, expect: int | Version | None = None) -> None:
+    def delete(self, key: str, *, expect: int | Version | None = None, held: Lease | None = None) -> None:
         place = SessionPaths.of(self._root, key)
 
         def work(session: SessionQueue) -> None:
             with KeyLock(self._system, place):
+                if held is not None:
+                    held.check()
                 with suppress(Conflict, LogDamaged):
                     # A second log, of an earlier version that was used meanwhile, goes too.
                     session.log.take_in()
@@ -541,6 +545,11 @@ class FileStore:
         from nacre.storage.maintenance import JournalFile  # noqa: PLC0415 - the same
 
         return JournalFile(self._system, self._root, name)
+
+    def document(self, name: str, *, held: Lease | None = None) -> Document:
+        from nacre.storage.documents import FileDocument, path_of  # noqa: PLC0415 - the same
+
+        return FileDocument(path_of(self._root, name), self._system, held=held)
 
     def move_to_trash(self, key: str, uid: str | None) -> None:
         self._trash().put(key, uid)

@@ -14,7 +14,7 @@ from threading import Lock, get_ident, local
 from typing import Self
 from zlib import crc32
 
-from nacre.errors import Refused, SessionBusy
+from nacre.errors import LeaseLost, Refused, SessionBusy
 from nacre.storage.paths import SessionPaths
 from nacre.storage.seal import Seal
 from nacre.storage.system import System, ignore_failure, is_from_system, opened
@@ -248,6 +248,11 @@ class TurnLease:
                 return self._system.claimant(self._descriptor(create=False), at)
             except OSError:
                 return 0
+
+    def check(self) -> None:
+        """Raise LeaseLost if it is not taken, or was taken over."""
+        if self.number is None or self._fence() != self.number:
+            raise LeaseLost(f"the turn of session {self.key!r} was taken over; nothing was stored")
 
     def close(self) -> None:
         """Let others take it."""

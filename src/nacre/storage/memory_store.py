@@ -14,7 +14,7 @@ from weakref import WeakSet
 from msgspec.structs import replace
 
 from nacre.codec import parse_time, timestamp
-from nacre.errors import Conflict, SessionBusy, SessionNotFound, StoreError
+from nacre.errors import Conflict, LeaseLost, SessionBusy, SessionNotFound, StoreError
 from nacre.messages import (
     DiskUsage,
     GenerationInfo,
@@ -37,6 +37,7 @@ from nacre.storage.paths import new_uid, stem
 from nacre.storage.protocol import (
     MAX_LATER_BYTES,
     BegunRedaction,
+    Document,
     FindCopies,
     Generation,
     Journal,
@@ -259,6 +260,9 @@ class _Lease:
     def holder(self) -> int:
         return os.getpid() if self._store.is_lent(self.key) else 0
 
+    def check(self) -> None:
+        self._store.check_lent(self)
+
     def close(self) -> None:
         self._store.take_back(self)
 
@@ -299,11 +303,34 @@ class _Journal:
         self._last = line
 
 
+class _Document:
+    """What was written last under a name."""
+
+    def __init__(self, documents: dict[str, bytes], name: str, held: Lease | None) -> None:
+        self._documents, self._name, self._held = documents, name, held
+
+    def read(self) -> bytes:
+        return self._documents.get(self._name, b"")
+
+    def write(self, data: bytes) -> None:
+        if self._held is not None:
+            self._held.check()
+        self._documents[self._name] = bytes(data)
+
+    def set_aside(self) -> str:
+        if self._held is not None:
+            self._held.check()
+        aside = f"{self._name}.unreadable"
+        self._documents[aside] = self._documents.pop(self._name, b"")
+        return aside
+
+
 class MemoryStore:
     """Every session of one process, in RAM."""
 
     location = ":memory:"
     is_durable = False
+    is_shared = False
     load: Load | None = None
 
     def __init__(self, *, rules: Rules, system: System | None = None) -> None:
@@ -316,6 +343,7 @@ class MemoryStore:
         self._archived: dict[str, list[_Life]] = {}
         self._trash: dict[str, _Trashed] = {}
         self._journals: dict[str, _Journal] = {}
+        self._documents: dict[str, bytes] = {}
         # Of a lease that was taken over, too: by key and fence.
         self._turns: set[tuple[str, int]] = set()
         self._closed = False
@@ -426,6 +454,12 @@ class MemoryStore:
         with self._lock:
             return (key, self._fence(key)) in self._turns
 
+    def check_lent(self, lease: _Lease) -> None:
+        """Raise LeaseLost if a lease is not taken, or was taken over."""
+        with self._lock:
+            if lease.number is None or lease.number != self._fence(lease.key):
+                raise LeaseLost(f"the turn of session {lease.key!r} was taken over; nothing was stored")
+
     def _fence(self, key: str) -> int:
         lives = self._lives(key)
         return lives[-1].state.fence if lives else 0
@@ -490,9 +524,11 @@ class MemoryStore:
             self._begin(new_key, life.fork(new_key, at, self._newest_archived(new_key)))
             self._tell(new_key)
 
-    def delete(self, key: str, *, expect: int | Version | None = None) -> None:
+    def delete(self, key: str, *, expect: int | Version | None = None, held: Lease | None = None) -> None:
         stem(key)
         with self._lock:
+            if held is not None:
+                held.check()
             check_expect(expect, next(reversed(self._lives(key)), None))
             self._active.pop(key, None)
             self._archived.pop(key, None)
@@ -620,6 +656,9 @@ class MemoryStore:
     def journal(self, name: str) -> Journal:
         with self._lock:
             return self._journals.setdefault(name, _Journal())
+
+    def document(self, name: str, *, held: Lease | None = None) -> Document:
+        return _Document(self._documents, name, held)
 
     def move_to_trash(self, key: str, uid: str | None) -> None:
         stem(key)

@@ -134,8 +134,33 @@ class Lease(AnyLease, Protocol):
         Nothing is taken, and nothing is made.
         """
 
+    def check(self) -> None:
+        """Raise LeaseLost if it is not taken, or was lost.
+
+        Where a lease can expire, the store is asked only if it may have; one that was taken over by force is noticed
+        by the next write, or somewhat later here.
+        """
+
     def close(self) -> None:
         """Let others take it."""
+
+
+class Document(Protocol):
+    """A small document that is kept with the sessions: read whole, and replaced whole or not at all.
+
+    >>> sessions.document("feed").write(b"read up to 7")
+    >>> sessions.document("feed").read()
+    b'read up to 7'
+    """
+
+    def read(self) -> bytes:
+        """What was written last; nothing if nothing was. Raises StoreError."""
+
+    def write(self, data: bytes) -> None:
+        """Replace it, durably; raises StoreError, and then it is what it was, or DurabilityUnknown."""
+
+    def set_aside(self) -> str:
+        """Keep what it says under another name, which is returned, and begin anew."""
 
 
 class Journal(Protocol):
@@ -170,6 +195,10 @@ class Store(Protocol):
     @property
     def is_durable(self) -> bool:
         """Whether sessions outlive the process."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether processes on several machines may use it at once; then a call may wait for the network."""
 
     @property
     def load(self) -> Load | None:
@@ -231,8 +260,8 @@ class Upkeep(Protocol):
         The other must be as the transaction expects it.
         """
 
-    def delete(self, key: str, *, expect: int | Version | None = None) -> None:
-        """Erase every trace of a session, if its newest generation is as expected."""
+    def delete(self, key: str, *, expect: int | Version | None = None, held: Lease | None = None) -> None:
+        """Erase every trace of a session, if its newest generation is as expected, and the lease `held` is not lost."""
 
     def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:
         """Move out what is not live, if it is worth it."""
@@ -299,6 +328,10 @@ class Housekeeping(Protocol):
     def journal(self, name: str) -> Journal:
         """The journal of a name, not opened yet."""
 
+    def document(self, name: str, *, held: Lease | None = None) -> Document:
+        """The document of a name; with `held` it is changed only while that lease is not lost, else it is LeaseLost."""
+
+
     def move_to_trash(self, key: str, uid: str | None) -> None:
         """Move every generation of a session to the trash, or one archived generation, durably."""
 
@@ -328,17 +361,17 @@ class Prefixed:
 
     @property
     def location(self) -> str:
-    def document(self, name: str, *, held: Lease | None = None) -> Document:
-        """The document of a name; with `held` it is changed only while that lease is not lost, else it is LeaseLost."""
-
     def transfer(self) -> Transferable:
         """The store's part of moving all sessions to another store."""
-
         return self._whole.location
 
     @property
     def is_durable(self) -> bool:
         return self._whole.is_durable
+
+    @property
+    def is_shared(self) -> bool:
+        return self._whole.is_shared
 
     @property
     def load(self) -> Load | None:
@@ -386,8 +419,8 @@ class Prefixed:
     def fork(self, key: str, new_key: str, transaction: Transaction) -> None:
         self._whole.fork(self._own(key), self._own(new_key), transaction)
 
-    def delete(self, key: str, *, expect: int | Version | None = None) -> None:
-        self._whole.delete(self._own(key), expect=expect)
+    def delete(self, key: str, *, expect: int | Version | None = None, held: Lease | None = None) -> None:
+        self._whole.delete(self._own(key), expect=expect, held=held)
 
     def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:
         return self._whole.compact(self._own(key), keep)
@@ -455,6 +488,10 @@ class Prefixed:
     def journal(self, name: str) -> Journal:
         raise StoreError(f"journal {name!r} cannot be opened; only the owner of the store has journals")
 
+    def document(self, name: str, *, held: Lease | None = None) -> Document:  # noqa: ARG002 - whoever holds it
+        raise StoreError(f"document {name!r} cannot be opened; only the owner of the store has documents")
+
+
     def move_to_trash(self, key: str, uid: str | None) -> None:
         self._whole.move_to_trash(self._own(key), uid)
 
@@ -483,9 +520,5 @@ class Prefixed:
         if not self._is_own(key):
             raise InvalidKey(f"{key!r:.200} is not a key of your sessions: these begin with {self._prefix!r}")
         return key
-    def document(self, name: str, *, held: Lease | None = None) -> Document:  # noqa: ARG002 - whoever holds it
-        raise StoreError(f"document {name!r} cannot be opened; only the owner of the store has documents")
-
     def transfer(self) -> Transferable:
         raise StoreError("sessions cannot be moved to another store; only the owner of the store can move them")
-

@@ -3274,6 +3274,54 @@ def a_journal_keeps_its_lines(open_store: Open) -> None:
                 sessions.journal(wrong)  # type: ignore[arg-type]
 
 
+def a_document_is_replaced_whole(open_store: Open) -> None:
+    """The last one that was written is there, under its name alone; one that is set aside begins anew."""
+    with open_store() as sessions:
+        document = sessions.document("feed-1")
+        _same(document.read(), b"")
+        for data in (b"a long one \0\xff", b"b"):
+            document.write(data)
+            _same((document.read(), sessions.document("feed-1").read()), (data, data))
+        _same(sessions.document("feed-2").read(), b"")
+        _holds(document.set_aside().endswith("unreadable"))
+        _same(document.read(), b"")
+        for wrong in ("", "Feed", "../feed", "a/b", 7):
+            with _raises(InvalidArgument):
+                sessions.document(wrong)  # type: ignore[arg-type]
+
+
+def what_relies_on_a_lease_is_refused_once_it_is_lost(open_store: Open) -> None:
+    """Of any session: nothing is appended, deleted or kept as a document; the new holder does all of that."""
+    with open_store() as sessions:
+        lost, lease = sessions.hold("k"), sessions.hold("k")
+        lost.take()
+        mine, its = sessions.with_internal_keys(held=lost), sessions.with_internal_keys(held=lease)
+        lost.check()
+        mine.append("other", "x.note", 1)
+        mine.submit("other", [_user("a")]).result(timeout=30)
+        mine.document("feed").write(b"mine")
+        lease.take_over()
+        number = sessions.snapshot("other").n
+        acts: tuple[Callable[[Sessions], object], ...] = (
+            lambda one: one.append("other", "x.note", 2),
+            lambda one: one.submit("other", [_user("b")]).result(timeout=30),
+            lambda one: one.document("feed").write(b"its"),
+            lambda one: one.delete("other"),
+        )
+        for act in acts:
+            with _raises(LeaseLost):
+                act(mine)
+        _same((sessions.snapshot("other").n, sessions.document("feed").read()), (number, b"mine"))
+        for act in acts:
+            act(its)
+        _same((sessions.exists("other"), sessions.document("feed").read()), (False, b"its"))
+        lease.close()
+        for turn in (lost, lease):
+            turn.close()
+            with _raises(LeaseLost):
+                turn.check()
+
+
 UPKEEP_CONTRACT: tuple[Check, ...] = _checks(after=(*STORE_CONTRACT, *REOPEN_CONTRACT, *SEARCH_CONTRACT))
 
 

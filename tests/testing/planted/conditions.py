@@ -58,7 +58,7 @@ for each in ("expect", "id"):
 
 @planted(contract.whole_sessions_are_moved_only_as_expected)
 class OnlyAnActiveSessionIsDeletedAsExpected(MemoryStore):
-    def delete(self, key: str, *, expect: int | Version | None = None) -> None:
+    def delete(self, key: str, *, expect: int | Version | None = None, **rest: Any) -> None:
         super().delete(key, expect=expect if self.status(key) == "active" else None)
 
 

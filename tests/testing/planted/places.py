@@ -230,6 +230,53 @@ class AJournalBeginsAgain(Sessions):
         return super().journal(name)
 
 
+@planted(contract.a_document_is_replaced_whole, files=True)
+class ThereIsOneDocument(Sessions):
+    def document(self, name: str) -> Any:
+        super().document(name)
+        return super().document("feed")
+
+
+@planted(contract.a_document_is_replaced_whole, files=True)
+class ADocumentMayBeAnywhere(Sessions):
+    def document(self, name: str) -> Any:
+        return super().document(name.rpartition("/")[2] if isinstance(name, str) else name)
+
+
+@planted(contract.a_document_is_replaced_whole)
+class ADocumentIsAddedTo(MemoryStore):
+    def document(self, name: str, **rest: Any) -> Any:
+        found = super().document(name, **rest)
+        write = found.write
+        found.write = lambda data: write(found.read() + data)  # type: ignore[method-assign]
+        return found
+
+
+@planted(contract.what_relies_on_a_lease_is_refused_once_it_is_lost)
+class NothingReliesOnALease(Sessions):
+    def with_internal_keys(self, **_: Any) -> Any:
+        return super().with_internal_keys()
+
+
+@planted(contract.what_relies_on_a_lease_is_refused_once_it_is_lost)
+class ADeletionReliesOnNoLease(MemoryStore):
+    def delete(self, key: str, **options: Any) -> None:
+        super().delete(key, **{**options, "held": None})
+
+
+@planted(contract.what_relies_on_a_lease_is_refused_once_it_is_lost)
+class ADocumentReliesOnNoLease(MemoryStore):
+    def document(self, name: str, **_: Any) -> Any:
+        return super().document(name)
+
+
+@planted(contract.what_relies_on_a_lease_is_refused_once_it_is_lost)
+class ALeaseThatIsNotTakenIsNotLost(MemoryStore):
+    def check_lent(self, lease: Any) -> None:
+        if lease.number is not None:
+            super().check_lent(lease)
+
+
 @planted(contract.a_log_tells_whose_it_is, files=True)
 class EveryFileIsOfTheFirstSession(Sessions):
     def key_of_file(self, path: str) -> Any:

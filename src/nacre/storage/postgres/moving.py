@@ -15,6 +15,7 @@ from nacre.records import Transaction, View
 from nacre.storage.paths import new_uid, stem
 from nacre.storage.postgres.connections import Run
 from nacre.storage.postgres.database import Database
+from nacre.storage.postgres.leases import PostgresLease
 from nacre.storage.postgres.schema import ACTIVE, ARCHIVED, TRASHED
 from nacre.storage.postgres.view import Head, Level, head_of, sid_of
 from nacre.storage.postgres.writer import array_of
@@ -94,10 +95,12 @@ def _meta(view: View, mp: int) -> dict[str, object]:
     return (record.meta or {}) if record is not None else {}
 
 
-def delete(database: Database, key: str, *, expect: int | Version | None) -> None:
+def delete(database: Database, key: str, *, expect: int | Version | None, held: PostgresLease | None) -> None:
     """Erase every generation of a session, those in the trash too; what forks share of it stays, without its key."""
 
     def work(run: Run) -> None:
+        if held is not None:
+            run(database.statements.held, *held.guard)
         check_not_sealed(database, run)
         heads = lock(database, run, key, trashed=True)
         newest = next((head for head in reversed(heads) if head.status != TRASHED), None)

@@ -8,6 +8,7 @@ import secrets
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
@@ -33,6 +34,7 @@ from nacre.storage.postgres import damage, erasing, moving, tidying
 from nacre.storage.postgres.address import Address
 from nacre.storage.postgres.connections import Connections, Statement
 from nacre.storage.postgres.database import Database, Labels
+from nacre.storage.postgres.documents import PostgresDocument
 from nacre.storage.postgres.leases import Leases, PostgresLease
 from nacre.storage.postgres.notices import Notices
 from nacre.storage.postgres.pipeline import Pipeline
@@ -43,6 +45,7 @@ from nacre.storage.postgres.writer import SessionWriter
 from nacre.storage.protocol import (
     MAX_LATER_BYTES,
     BegunRedaction,
+    Document,
     FindCopies,
     Generation,
     Journal,
@@ -85,6 +88,7 @@ class PostgresStore:
     """
 
     is_durable = True
+    is_shared = True
 
     def __init__(  # noqa: PLR0913 - what an operator or a test may set
         self,
@@ -155,9 +159,19 @@ class PostgresStore:
         return self._of(key).queue.submit(transaction, pending)
 
     def commit(self, writer: SessionWriter, commits: Sequence[PendingCommit]) -> None:
-        """Store transactions of one session as one batch."""
-        self._batches += 1
-        writer.commit(commits, self.pipeline.send)
+        """Store transactions of one session as one batch, or as several if not all of them rely on the same lease."""
+        groups = [(commits[0].transaction.held, commits)]
+        if len(commits) > 1:
+            groups = [(held, list(group)) for held, group in groupby(commits, lambda commit: commit.transaction.held)]
+        for held, group in groups:
+            self._batches += 1
+            try:
+                writer.commit(group, self.pipeline.send, held.guard if isinstance(held, PostgresLease) else None)
+            except StoreError as error:
+                if len(groups) == 1:
+                    raise
+                for commit in group:
+                    commit.error = error
         self.notices.tell(writer.sid)
 
     def read(self, key: str, get: Callable[[View], T]) -> T | None:
@@ -192,6 +206,9 @@ class PostgresStore:
 
     def hold(self, key: str) -> Lease:
         return PostgresLease(self.leases, key)
+
+    def document(self, name: str, *, held: Lease | None = None) -> Document:
+        return PostgresDocument(self.database, name, _own(held))
 
     def close(self) -> None:
         """Write what waits, give back every turn, and close the connections; twice is harmless."""
@@ -253,9 +270,9 @@ class PostgresStore:
         sid_of(key)
         self._alone(new_key, partial(moving.fork, self.database, key, new_key, transaction))
 
-    def delete(self, key: str, *, expect: int | Version | None = None) -> None:
+    def delete(self, key: str, *, expect: int | Version | None = None, held: Lease | None = None) -> None:
         def work() -> None:
-            moving.delete(self.database, key, expect=expect)
+            moving.delete(self.database, key, expect=expect, held=_own(held))
             self._of(key).queue.refuse_waiting(Conflict(f"session {key!r} was deleted; nothing was stored"))
 
         self._alone(key, work)
@@ -419,6 +436,10 @@ class PostgresStore:
         self.notices.begin_in_child()
         self.threads.drop()
         self._begin()
+
+
+def _own(lease: Lease | None) -> PostgresLease | None:
+    return lease if isinstance(lease, PostgresLease) else None
 
 
 # A transaction that changes something, so that its commit, and all before it, is flushed.
