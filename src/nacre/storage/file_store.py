@@ -78,8 +78,8 @@ from nacre.storage.protocol import (
 )
 from nacre.storage.quarantine import IN_PLACE, Quarantine, entries, set_aside, settle
 from nacre.storage.recovery import Survey
-from nacre.storage.session_files import unshare
 from nacre.storage.seal import Seal
+from nacre.storage.session_files import unshare
 from nacre.storage.system import System, is_from_system, opened, wrap_error
 from nacre.storage.verify import findings
 from nacre.storage.view import LogView, Reading, fence_of, reading, settled
@@ -87,8 +87,8 @@ from nacre.storage.writer_pool import SessionQueue, Writers
 from nacre.user_files import standby_documents
 
 if TYPE_CHECKING:
-    from nacre.storage.redaction import Redactor
     from nacre.storage.file_transfer import FileTransfer
+    from nacre.storage.redaction import Redactor
     from nacre.storage.trash_folder import Trash
     from nacre.storage.watch import Watch
 
@@ -469,11 +469,11 @@ class FileStore:
     # ---- erasing one record
 
     def redact(self, key: str, n: int, *, uid: str, find_copies: FindCopies, has_copies: bool) -> Redaction:
+        self._seal.check()
         found = self._redactor().begin(key, n, uid=uid, find_copies=find_copies, has_copies=has_copies)
         return replace(found, originals=tuple(self._originals(key)))
 
     def end_redaction(self, redaction: Redaction, *, are_copies_left: bool = False) -> None:
-        self._seal.check()
         found = redaction
         self._redactor().end(found.key, found.generation, found.n, are_copies_left=are_copies_left)
 
@@ -571,15 +571,6 @@ class FileStore:
 
         return Trash(self)
 
-    # ---- quarantine
-
-    def quarantine(self, key: str | None) -> list[QuarantineEntry]:
-        return self._quarantine.entries(key)
-
-    def restore(self, key: str, n: int | None) -> Settlement:
-        active = SessionPaths.of(self._root, key)
-
-        def work(uid: str, numbers: Sequence[int]) -> Settlement:
     def transfer(self) -> FileTransfer:
         """The store's part of moving sessions to another one."""
         from nacre.storage.file_transfer import Files, FileTransfer  # noqa: PLC0415 - once in the life of a store
@@ -597,6 +588,15 @@ class FileStore:
             )
         )
 
+    # ---- quarantine
+
+    def quarantine(self, key: str | None) -> list[QuarantineEntry]:
+        return self._quarantine.entries(key)
+
+    def restore(self, key: str, n: int | None) -> Settlement:
+        active = SessionPaths.of(self._root, key)
+
+        def work(uid: str, numbers: Sequence[int]) -> Settlement:
             # Into the log of their generation, wherever that is; if it is gone, into the active one.
             found = self._writers.alone(key, lambda session: session.log.restore(uid, numbers, create=False))
             archived = active._replace(archived=uid)
@@ -613,6 +613,7 @@ class FileStore:
         place = SessionPaths.of(self._root, key)
 
         def work(uid: str, numbers: Sequence[int]) -> Settlement:
+            self._seal.check()
             settle(self._system, place, uid, numbers, "discarded")
             return Settlement(key=key, entries=tuple(numbers))
 
@@ -622,7 +623,6 @@ class FileStore:
         self, key: str, n: int | None, work: Callable[[str, Sequence[int]], Settlement], *, is_restored: bool = False
     ) -> Settlement:
         """Settle the entries of a session, or one, generation by generation; what is settled already stays so.
-            self._seal.check()
 
         If none of them has a whole record there is nothing to restore, and they stay reported.
         """

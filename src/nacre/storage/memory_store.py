@@ -46,14 +46,14 @@ from nacre.storage.protocol import (
     Listed,
     Status,
 )
-from nacre.storage.recovery import Header
 from nacre.storage.quarantine import Aside
-from nacre.storage.session_files import Root, start_fork
+from nacre.storage.recovery import Header
 from nacre.storage.seal import sealed
+from nacre.storage.session_files import Root, start_fork
 from nacre.storage.system import System
 from nacre.storage.transaction import Batch, Ids, PendingCommit, Seen, check_expect, print_of, units
-
 from nacre.storage.transfer import Changed, Held, HeldAs, Keep, Unreadable, lines_of
+
 if TYPE_CHECKING:
     from nacre.storage.watch import MemoryWatch, Watch
 
@@ -203,7 +203,6 @@ class _Life:
             summaries=found.summaries,
         )
 
-    def take(self, batch: Batch) -> None:
     def receive(self, view: View) -> None:
         """Become what a generation is in another store."""
         found = list(lines_of(view))
@@ -221,6 +220,7 @@ class _Life:
         self._kept, self._kept_upto = {}, 0
         self.forget_ids()
 
+    def take(self, batch: Batch) -> None:
         """Store a batch; if it is interrupted before the number is set, nothing was stored."""
         size = self.size + sum(map(len, batch.lines))
         self._payloads |= batch.payloads
@@ -348,12 +348,14 @@ class MemoryStore:
         self._turns: set[tuple[str, int]] = set()
         self._closed = False
         self._is_writing = False
+        self._sealed_to = ""
 
     def run(self, key: str, transaction: Transaction) -> int:
         stem(key)
         with self._lock:
             if self._closed:
                 raise StoreError("the store is closed")
+            self._check_seal()
             if self._is_writing:
                 # The lock is this thread's: a signal handler, or a finalizer, in the middle of a write.
                 raise Nested("nothing was done: this thread is in the middle of another write")
@@ -376,14 +378,16 @@ class MemoryStore:
                 if self._was_watched:
                     self._tell(key)
 
-        self._sealed_to = ""
+    def _check_seal(self) -> None:
+        if self._sealed_to:
+            raise sealed(self._sealed_to)
+
     def _tell(self, key: str) -> None:
         """Tell those who watch that a session has changed; only with the lock."""
         for watch in self._watches:
             watch.tell(key)
 
     def _begin(self, key: str, life: _Life) -> None:
-            self._check_seal()
         for earlier in self._archived.get(key, ()):
             earlier.is_newest = False
         self._active[key] = life
@@ -406,10 +410,6 @@ class MemoryStore:
             return get(lives[-1]) if lives else None
 
     def is_at(self, key: str, version: Version) -> bool:
-    def _check_seal(self) -> None:
-        if self._sealed_to:
-            raise sealed(self._sealed_to)
-
         with self._lock:
             life = self._active.get(key)
             return life is not None and Version(life.n, life.uid) == version
@@ -497,6 +497,7 @@ class MemoryStore:
     def move(self, key: str, *, archive: bool, expect: int | Version | None = None) -> None:
         stem(key)
         with self._lock:
+            self._check_seal()
             active, archived = self._active.get(key), self._archived.setdefault(key, [])
             if not (active if archive else archived):
                 raise SessionNotFound(f"there is no {'active' if archive else 'archived'} session {key!r}")
@@ -514,6 +515,7 @@ class MemoryStore:
         stem(key)
         stem(new_key)
         with self._lock:
+            self._check_seal()
             life = self._active.get(key)
             if life is None:
                 raise SessionNotFound(f"there is no active session {key!r} to fork")
@@ -527,13 +529,13 @@ class MemoryStore:
     def delete(self, key: str, *, expect: int | Version | None = None, held: Lease | None = None) -> None:
         stem(key)
         with self._lock:
+            self._check_seal()
             if held is not None:
                 held.check()
             check_expect(expect, next(reversed(self._lives(key)), None))
             self._active.pop(key, None)
             self._archived.pop(key, None)
             self._tell(key)
-            self._check_seal()
 
     def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:  # noqa: ARG002 - RAM has no cold file
         stem(key)
@@ -542,6 +544,7 @@ class MemoryStore:
     def redact(self, key: str, n: int, *, uid: str, find_copies: FindCopies, has_copies: bool) -> Redaction:  # noqa: ARG002 - nothing outlives the process
         stem(key)
         with self._lock:
+            self._check_seal()
             trashed = [life for one in self._trash.values() if one.key == key for life in one.lives]
             lives = [life for life in self._lives(key) if uid in ("", life.uid)]
             # One in the trash only if it is nowhere else.
@@ -551,7 +554,6 @@ class MemoryStore:
             life, record = lives[-1], lives[-1].find(n)
             for one in (*self._lives(key), *trashed):
                 # A generation knows the ids of the one before it, with fingerprints.
-            self._check_seal()
                 one.forget_ids()
             everybody = chain(
                 self._active.values(), *self._archived.values(), *(one.lives for one in self._trash.values())
@@ -580,7 +582,6 @@ class MemoryStore:
         return Receipt(key=key, kept=kept, set_aside=0, quarantine=None)
 
     def quarantine(self, key: str | None) -> list[QuarantineEntry]:
-            self._check_seal()
         if key is not None:
             stem(key)
         return []
@@ -663,6 +664,7 @@ class MemoryStore:
     def move_to_trash(self, key: str, uid: str | None) -> None:
         stem(key)
         with self._lock:
+            self._check_seal()
             there = self._archived.get(key, [])
             active = self._active.get(key) if uid is None else None
             archived = [life for life in there if uid in (None, life.uid)]
@@ -698,12 +700,12 @@ class MemoryStore:
 
     def restore_from_trash(self, id: str) -> None:
         with self._lock:
+            self._check_seal()
             found = self._trashed(id)
             key = found.key
             if found.active is not None and key in self._active:
                 raise Conflict(f"there is now an active session {key!r}\narchive or remove that one first")
             del self._trash[id]
-            self._check_seal()
             if found.active is not None:
                 self._active[key] = found.active
             archived = [*self._archived.get(key, []), *found.archived]
@@ -714,9 +716,14 @@ class MemoryStore:
 
     def erase_from_trash(self, id: str) -> bool:
         with self._lock:
+            self._check_seal()
             key = self._trashed(id).key
             del self._trash[id]
             return all(one.key != key for one in self._trash.values())
+
+    def transfer(self) -> MemoryTransfer:
+        """The store's part of moving sessions to another one."""
+        return MemoryTransfer(self)
 
     def _trashed(self, id: str) -> _Trashed:
         found = self._trash.get(id)
@@ -739,7 +746,6 @@ class MemoryStore:
 
     def _lives(self, key: str) -> list[_Life]:
         active = self._active.get(key)
-            self._check_seal()
         return self._archived.get(key, []) + ([active] if active is not None else [])
 
     def _known(self, key: str) -> list[_Life]:
@@ -748,11 +754,6 @@ class MemoryStore:
         if not lives:
             raise SessionNotFound(f"there is no session {key!r}")
         return lives
-            self._check_seal()
-    def transfer(self) -> MemoryTransfer:
-        """The store's part of moving sessions to another one."""
-        return MemoryTransfer(self)
-
 
 
 class MemoryTransfer:

@@ -331,6 +331,8 @@ class Housekeeping(Protocol):
     def document(self, name: str, *, held: Lease | None = None) -> Document:
         """The document of a name; with `held` it is changed only while that lease is not lost, else it is LeaseLost."""
 
+    def transfer(self) -> Transferable:
+        """The store's part of moving all sessions to another store."""
 
     def move_to_trash(self, key: str, uid: str | None) -> None:
         """Move every generation of a session to the trash, or one archived generation, durably."""
@@ -361,8 +363,6 @@ class Prefixed:
 
     @property
     def location(self) -> str:
-    def transfer(self) -> Transferable:
-        """The store's part of moving all sessions to another store."""
         return self._whole.location
 
     @property
@@ -491,6 +491,8 @@ class Prefixed:
     def document(self, name: str, *, held: Lease | None = None) -> Document:  # noqa: ARG002 - whoever holds it
         raise StoreError(f"document {name!r} cannot be opened; only the owner of the store has documents")
 
+    def transfer(self) -> Transferable:
+        raise StoreError("sessions cannot be moved to another store; only the owner of the store can move them")
 
     def move_to_trash(self, key: str, uid: str | None) -> None:
         self._whole.move_to_trash(self._own(key), uid)
@@ -520,5 +522,3 @@ class Prefixed:
         if not self._is_own(key):
             raise InvalidKey(f"{key!r:.200} is not a key of your sessions: these begin with {self._prefix!r}")
         return key
-    def transfer(self) -> Transferable:
-        raise StoreError("sessions cannot be moved to another store; only the owner of the store can move them")

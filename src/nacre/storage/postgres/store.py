@@ -1,4 +1,4 @@
-"""Sessions in PostgreSQL: the store behind `nacre.open("postgresql://…")`."""
+"""Sessions in PostgreSQL: the store of `nacre.open("postgresql://…")`."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ from nacre.storage.transaction import PendingCommit
 from nacre.storage.watch import Watch
 from nacre.storage.writer_pool import Pool
 
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 if TYPE_CHECKING:
     from nacre.storage.postgres.transfer import PostgresTransfer
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 LEASE_SECONDS = 30.0
 _MAX_KNOWN = 10_000
@@ -148,7 +148,7 @@ class PostgresStore:
 
     @property
     def load(self) -> Load:
-        return Load(self.connections.stats.get("pool_size", 0), self._batches, 0)
+        return self.connections.load(self._batches)
 
     # ---- everyday
 
@@ -359,6 +359,12 @@ class PostgresStore:
     def erase_from_trash(self, id: str) -> bool:
         return self._alone(self.key_in_trash(id), partial(moving.erase_from_trash, self.database, id))
 
+    def transfer(self) -> PostgresTransfer:
+        """The store's part of moving sessions to another one."""
+        from nacre.storage.postgres.transfer import PostgresTransfer  # noqa: PLC0415 - once in the life of a store
+
+        return PostgresTransfer(self.database, alone=self._alone, mend=self._look)
+
     # ---- what the parts of the store use
 
     def _look(
@@ -376,12 +382,6 @@ class PostgresStore:
         rows = self.connections.read(self.statements.generation, sid_of(key), head.uid)
         if not rows:
             return None
-    def transfer(self) -> PostgresTransfer:
-        """The store's part of moving sessions to another one."""
-        from nacre.storage.postgres.transfer import PostgresTransfer  # noqa: PLC0415 - once in the life of a store
-
-        return PostgresTransfer(self.database, alone=self._alone, mend=self._look)
-
         try:
             self.repair(key)
         except StoreError:
