@@ -41,7 +41,7 @@ def is_address(text: str) -> bool:
 def parse(url: str) -> Address:
     """Read an address as libpq has it, with `schema=NAME` besides; raises ConfigError for one that cannot be used.
 
-    Whoever is not on this machine is reached over TLS, or not at all.
+    A server that is not on this machine is reached over TLS, or not at all.
     """
     # No error quotes what cannot be read, which may be the password: of one with an @ libpq takes the rest for a host.
     unreadable = ConfigError(
@@ -101,7 +101,7 @@ def passwords_in(url: str) -> list[str]:
 
 
 def hide_password(url: str) -> str:
-    """An address without its password, for people, logs and errors; what cannot be told from it is left out too."""
+    """An address without its password, for people, logs and errors; what may be a part of it is left out too."""
     scheme, _, rest = url.partition("://")
     rest, question, query = rest.partition("?")
     user, at, server = rest.rpartition("@")

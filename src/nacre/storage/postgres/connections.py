@@ -139,7 +139,7 @@ class Link(psycopg.Connection[Any]):
         """Learn what there is to know of a new connection, and make its commits durable.
 
         A lock is waited for less long than an answer, so that it is known that nothing was stored. A program that is
-        stopped in the middle of a transaction does not keep its locks for ever.
+        stopped in the middle of a transaction does not keep its locks forever.
         """
         self.prepared, self.warnings = set(), []
         self.add_notice_handler(self._note)
@@ -313,7 +313,7 @@ class Locked:
         return _checked(found, self._address).rows
 
     def send(self, requests: Sequence[Request]) -> list[Result | Failed]:
-        """Run statements and commit; whoever looks for what came of it afterwards must not wait for its locks."""
+        """Run statements and commit; a look at what came of it afterwards must not wait for its locks."""
         try:
             return self._link.send([*requests, (_COMMIT, ())])[:-1]
         except BaseException:
@@ -358,9 +358,9 @@ class Connections:
                 since = link.busy_since
                 if since is not None and time.monotonic() - since > self.timeout:
                     logger.warning("the database is silent; a connection is given up", extra={"seconds": self.timeout})
-                    # The call in libpq ends with an error; whoever made it closes the connection.
-                    with suppress(OSError), socket.socket(fileno=os.dup(link.pgconn.socket)) as twin:
-                        twin.shutdown(socket.SHUT_RDWR)
+                    # The call in libpq ends with an error; its caller closes the connection.
+                    with suppress(OSError), socket.socket(fileno=os.dup(link.pgconn.socket)) as copy:
+                        copy.shutdown(socket.SHUT_RDWR)
 
     def _make(self) -> ConnectionPool[Link]:
         def begin(link: Link) -> None:

@@ -102,7 +102,7 @@ def _findings(database: Database, view: PostgresView, aside: Sequence[_Row]) -> 
 
 
 def _is_a_change(record: Record) -> bool:
-    """Tell whether a record changes the state in a way that can be followed; a header of a fork begins anew."""
+    """Tell whether a record changes the state in a way that can be followed; a header of a fork begins again."""
     return record.t not in ("mark", "ids", "open") and not record.pop
 
 

@@ -1,8 +1,8 @@
 """Turns: rows that say who has the turn of a session until when, renewed while their holder lives.
 
 A lock of the database would be lost in a failover. So the turn is a row, and what protects the log is the fence in it:
-whoever takes a turn from a holder that did not give it back, because it died or was stopped for too long, appends a
-record with a greater fence, and every append with the old one is refused from then on.
+the process that takes a turn from a holder which did not give it back, because it died or was stopped for too long,
+appends a record with a greater fence, and every append with the old one is refused from then on.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class PostgresLease:
     def _seize(self, *, by_force: bool) -> None:
         """Be the holder in the row, and then store a fence by which the holder before is refused.
 
-        Whoever is killed in between has the turn until it expires; the next one stores a fence, too.
+        One that is killed in between has the turn until it expires; the next one stores a fence, too.
         """
         leases = self._leases
         statement = leases.statements.seize if by_force else leases.statements.seize_expired

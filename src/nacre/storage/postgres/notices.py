@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _GATHER = 0.05
 _SLOW_LOOK = 5.0
-_LOOK_BEHIND_POOLER = 0.5
+_LOOK_WITHOUT_NOTICES = 0.5
 _MAX_NAMED = 200
 _ANYTHING = "*"
 
@@ -119,7 +119,7 @@ class Notices:
             try:
                 if self._connections.is_pooled:
                     is_ready.set()
-                    self._look(_LOOK_BEHIND_POOLER)
+                    self._look(_LOOK_WITHOUT_NOTICES)
                     continue
                 with psycopg.connect(self._connections.address.conninfo, autocommit=True, connect_timeout=10) as link:
                     link.execute(f'LISTEN "{self._channel}"')
@@ -129,7 +129,7 @@ class Notices:
             except psycopg.Error as error:
                 is_ready.set()
                 logger.warning("the database cannot be listened to", extra={"error": describe_error(error)})
-                self._look(_LOOK_BEHIND_POOLER)
+                self._look(_LOOK_WITHOUT_NOTICES)
 
     def _hear(self, link: psycopg.Connection) -> None:
         looked = time.monotonic()

@@ -50,7 +50,7 @@ def disk_usage(database: Database, keys: Sequence[str]) -> DiskUsage:
 
 
 class PostgresJournal:
-    """Lines of a long task; whoever has it open has a lease, so that there is one at a time."""
+    """Lines of a long task; the process that has it open has a lease, so that there is one at a time."""
 
     def __init__(self, database: Database, name: str, lease: Lease) -> None:
         self._database, self._lease = database, lease

@@ -282,7 +282,7 @@ class SessionWriter:
     def _make_durable(self) -> None:
         """Wait until what was found under an id is durable, on the standby too: a commit after it shows that.
 
-        Whoever stored it may have been told that it is not known.
+        The one that stored it may have learned that this is not known.
         """
         database, head = self._database, self._head
         if head is None or database.connections.relaxed:
