@@ -20,6 +20,7 @@ from nacre.channels.channel import Gone, InboundMessage
 from nacre.channels.channel_files import RetryPolicy
 from nacre.channels.matrix import Config, Matrix
 from nacre.errors import ChannelError, ConfigError
+from nacre.storage.documents import FileDocument
 from tests.channels.servers import (
     HASTY,
     PATIENT,
@@ -134,7 +135,7 @@ class Made:
         address = f"http://127.0.0.1:{self._server.port}"
         config = Config(homeserver=address, user=self.user, password_file=str(self._room / "password"))
         welcome = more.pop("welcome", lambda _: True)
-        return kind(config, state=self.state, welcome=welcome, retry=retry, **more)
+        return kind(config, state=FileDocument(str(self.state)), welcome=welcome, retry=retry, **more)
 
 
 async def bot(server: Server, room: Path) -> Made:
@@ -429,13 +430,16 @@ def test_a_wrong_password_or_token_ends_the_channel(
     address = f"http://127.0.0.1:{server.port}"
     monkeypatch.setenv("NACRE_MATRIX_PASSWORD", "hunter2")
     with pytest.raises(ConfigError, match="rejects the login of '@nobody:nacre"):
-        anyio.run(ended, Matrix(Config(homeserver=address, user="@nobody:nacre.test"), state=tmp_path / "m"))
+        anyio.run(
+            ended,
+            Matrix(Config(homeserver=address, user="@nobody:nacre.test"), state=FileDocument(str(tmp_path / "m"))),
+        )
     monkeypatch.setenv("NACRE_MATRIX_TOKEN", "hunter2")
     with pytest.raises(ConfigError, match="token_file"):
-        anyio.run(ended, Matrix(Config(homeserver=address), state=tmp_path / "m"))
+        anyio.run(ended, Matrix(Config(homeserver=address), state=FileDocument(str(tmp_path / "m"))))
     monkeypatch.delenv("NACRE_MATRIX_TOKEN")
     with pytest.raises(ConfigError, match="NACRE_MATRIX_TOKEN"):
-        Matrix(Config(homeserver=address), state=tmp_path / "m")
+        Matrix(Config(homeserver=address), state=FileDocument(str(tmp_path / "m")))
 
 
 # ---- a server that says what the test wants
@@ -446,7 +450,7 @@ TOKEN = "syt_very_secret"  # noqa: S105 - of no server
 def simple(config_address: str, room: Path, retry: RetryPolicy = HASTY) -> Matrix:
     (room / "token").write_text(TOKEN)
     config = Config(homeserver=config_address, token_file=str(room / "token"))
-    return Matrix(config, state=room / "matrix", retry=retry)
+    return Matrix(config, state=FileDocument(str(room / "matrix")), retry=retry)
 
 
 def test_events_of_any_shape_do_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,6 +14,7 @@ import pytest
 from nacre.channels.channel import Gone, InboundMessage, key_of
 from nacre.channels.schedules import Clock, Schedule
 from nacre.errors import ConfigError, Refused
+from nacre.storage.documents import FileDocument
 from tests.channels.servers import HASTY, Heard
 
 EVERY = {"tick": {"every": "15m", "text": "what is new?"}}
@@ -43,7 +44,10 @@ def passed(tables: Any, room: Path, now: str, until: str, accept: Any = None) ->
     """The ids of what arrives while a daemon runs from one time to another."""
     hands, heard = Hands(now, until), Heard()
     schedule = Schedule(
-        tables, state=room / "schedule", clock=Clock(now=lambda: hands.now, sleep=hands.sleep), retry=HASTY
+        tables,
+        state=FileDocument(str(room / "schedule")),
+        clock=Clock(now=lambda: hands.now, sleep=hands.sleep),
+        retry=HASTY,
     )
 
     async def run() -> None:
@@ -110,7 +114,7 @@ def test_killed_before_it_was_accepted_a_time_arrives_again_under_the_same_id(tm
 
     async def run() -> None:
         clock = Clock(now=lambda: _moment("2026-01-01T00:15:01"))
-        schedule = Schedule(EVERY, state=tmp_path / "schedule", clock=clock)
+        schedule = Schedule(EVERY, state=FileDocument(str(tmp_path / "schedule")), clock=clock)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(schedule.run, stuck)
             await stuck.until(1)
@@ -173,13 +177,13 @@ def test_an_answer_goes_where_the_schedule_says(tmp_path: Path) -> None:
         sent.append((to, text, id))
 
     tables = {"a": {"every": "1h", "text": "x", "to": "irc:n@h:#room%3A1::bob"}, "b": {"every": "1h", "text": "x"}}
-    schedule = Schedule(tables, state=tmp_path / "s", forward=forward)
+    schedule = Schedule(tables, state=FileDocument(str(tmp_path / "s")), forward=forward)
     for name in ("a", "b"):
         anyio.run(schedule_send, schedule, name)
     target = InboundMessage(channel="irc", account="n@h", chat="#room:1", sender="bob", id="", text="")
     assert sent == [(target, "words", "1")]
     with pytest.raises(Gone):
-        anyio.run(schedule_send, Schedule(tables, state=tmp_path / "s"), "a")
+        anyio.run(schedule_send, Schedule(tables, state=FileDocument(str(tmp_path / "s"))), "a")
 
 
 async def schedule_send(schedule: Schedule, name: str) -> None:
@@ -203,5 +207,5 @@ async def schedule_send(schedule: Schedule, name: str) -> None:
 )
 def test_a_table_that_cannot_work_is_refused_with_what_is_wrong(table: Any, word: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
-        Schedule({"bad": table}, state=tmp_path / "s")
+        Schedule({"bad": table}, state=FileDocument(str(tmp_path / "s")))
     assert word in str(raised.value)

@@ -15,6 +15,7 @@ from nacre.channels.channel import Gone, InboundMessage, Later
 from nacre.channels.channel_files import RetryPolicy
 from nacre.channels.telegram import Config, Telegram, to_markdown_v2
 from nacre.errors import ChannelError, ConfigError
+from nacre.storage.documents import FileDocument
 from tests.channels.servers import HASTY, PATIENT, Heard, Reply, Request, Server, ended, running, scripted, telegram
 
 TOKEN = "4242:very-secret"  # noqa: S105 - of no bot
@@ -31,7 +32,7 @@ def bot(address: str, room: Path, *, retry: RetryPolicy = HASTY, token: str = TO
     (room / "token").write_text(token)
     clock = {"clock": more.pop("clock")} if "clock" in more else {}
     config = Config(address=address, token_file=str(room / "token"), **more)
-    return Telegram(config, state=room / "telegram", retry=retry, **clock)
+    return Telegram(config, state=FileDocument(str(room / "telegram")), retry=retry, **clock)
 
 
 class Person:

@@ -87,7 +87,7 @@ def test_a_completion_comes_whole_and_streamed_through_a_worker(models: Models, 
         until(lambda: metric(running, "nacre_turn_seconds_count") == 3)
         assert metric(running, 'nacre_model_tokens_total{agent="main",model="gemma4:e4b",direction="in"}') == 33
         assert (metric(running, "nacre_workers"), metric(running, "nacre_worker_restarts_total")) == (2, 0)
-        assert running.client.get("/readyz").json() == {"ready": True, "failing": [], "reasons": []}
+        assert running.client.get("/readyz").json() == {"ready": True, "role": "serving", "failing": [], "reasons": []}
         # A request that is wrong is refused in the same words as without workers.
         wrong = {**body, "messages": [{"role": "tool", "tool_call_id": "x", "content": "y"}]}
         refused = running.client.post(COMPLETIONS, json=wrong)
@@ -187,6 +187,7 @@ def test_a_worker_that_does_not_come_back_is_why_it_is_not_ready(models: Models,
         until(lambda: running.client.get("/readyz").status_code == 503)
         assert running.client.get("/readyz").json() == {
             "ready": False,
+            "role": "serving",
             "failing": ["workers"],
             "reasons": ["worker 0 of agent 'main' is not running; it is being restarted"],
         }

@@ -26,7 +26,7 @@ from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 import nacre.cli.commands.serve
 import nacre.index
 import nacre.web.server
-from nacre.channels.channel_files import CursorFile, Spool
+from nacre.channels.channel_files import Cursor, Spool
 from nacre.channels.http_client import Api
 from nacre.channels.irc import Irc
 from nacre.channels.irc_connection import IrcConnection
@@ -47,7 +47,7 @@ ACTS: tuple[tuple[Any, str], ...] = (
     (Irc, "send"),
     (IrcConnection, "_write"),
     (Matrix, "send"),
-    (CursorFile, "write"),
+    (Cursor, "write"),
     (Spool, "done"),
     (Spool, "put"),
     (Ollama, "complete"),

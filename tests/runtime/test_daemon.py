@@ -30,8 +30,8 @@ def play(act: Any, *answers: Any, **sections: Any) -> None:
     async def run() -> None:
         async with ollama(OllamaServer(list(answers), MODELS)) as server:
             settings = Settings({"ollama": {"host": server.host}, **sections}, {})
-            async with run_agent(settings) as app, serving(app) as gateway:
-                await act(app, gateway)
+            async with run_agent(settings) as app, serving(app) as service:
+                await act(app, service.gateway)
 
     anyio.run(run)
 

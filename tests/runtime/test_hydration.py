@@ -63,20 +63,21 @@ async def daemon(server: OllamaServer, opened: Opened, *said: InboundMessage) ->
     """Run a daemon that is told something; returns which files it had opened before."""
     # Memory would go through turns that it does not know yet, beside all this.
     settings = Settings({"ollama": {"host": server.host}, "memory": {"enabled": False}}, {})
-    async with run_agent(settings) as app, serving(app) as gateway:
+    async with run_agent(settings) as app, serving(app) as service, anyio.create_task_group() as tasks:
+        ready = anyio.Event()
+        tasks.start_soon(lambda: service.run(ready=ready.set))
+        await ready.wait()
+        gateway = service.gateway
+        assert gateway is not None
         post = gateway._channels["telegram"] = Post()
-        async with anyio.create_task_group() as tasks:
-            ready = anyio.Event()
-            tasks.start_soon(lambda: gateway.run(ready=ready.set))
-            await ready.wait()
-            await anyio.wait_all_tasks_blocked()
-            before = [*opened]
-            for arrived in said:
-                post.answered = anyio.Event()
-                await gateway.accept(arrived)
-                await post.answered.wait()
-            await anyio.wait_all_tasks_blocked()
-            tasks.cancel_scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        before = [*opened]
+        for arrived in said:
+            post.answered = anyio.Event()
+            await gateway.accept(arrived)
+            await post.answered.wait()
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
     return before
 
 

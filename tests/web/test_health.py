@@ -72,7 +72,10 @@ def test_whoever_asks_hears_that_it_lives_and_nothing_else(echo: Site) -> None:
 def test_a_daemon_whose_store_can_be_written_is_ready(echo: Site) -> None:
     with echo.visitor() as visitor:
         answer = visitor.get("/readyz")
-    assert (answer.status_code, answer.json()) == (200, {"ready": True, "failing": [], "reasons": []})
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"ready": True, "role": "serving", "failing": [], "reasons": []},
+    )
 
 
 def test_looking_leaves_nothing_in_the_store(echo: Site, root: Path) -> None:
@@ -122,7 +125,8 @@ def test_strangers_hear_which_part_fails_and_only_those_with_the_token_why(echo:
     check_with(echo, refusal=lambda place: f"{place} cannot be written")
     with echo.visitor() as visitor:
         answer = visitor.get("/readyz")
-        assert (answer.status_code, answer.json()) == (503, {"ready": False, "failing": ["store"], "reasons": []})
+        found = {"ready": False, "role": "serving", "failing": ["store"], "reasons": []}
+        assert (answer.status_code, answer.json()) == (503, found)
     assert echo.client.get("/readyz").json()["reasons"] == [f"{root} cannot be written"]
 
 

@@ -1,4 +1,4 @@
-"""What a channel needs of this machine: its settings and secrets, its files, and waits for a server that is away."""
+"""What a channel needs besides its server: settings and secrets, what it keeps, and waits for a server that is away."""
 
 from __future__ import annotations
 
@@ -19,47 +19,36 @@ from msgspec import Struct
 from nacre.backoff import Backoff
 from nacre.channels.channel import InboundMessage
 from nacre.errors import ConfigError, describe_error
+from nacre.storage.protocol import Document
 
 logger = logging.getLogger(__name__)
 
 
-class CursorFile:
-    """A JSON object in a file, replaced whole or not at all; when `write` returns it survives a power loss."""
+class Cursor:
+    """How far a channel has read: a JSON object in a document of the store, replaced whole or not at all."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, document: Document) -> None:
+        self._document = document
 
     def read(self) -> dict[str, Any]:
         """What was written last; nothing if nothing was, or if it cannot be understood."""
-        try:
-            found = json.loads(self._path.read_bytes())
-        except FileNotFoundError:
+        data = self._document.read()
+        if not data:
             return {}
+        try:
+            found = json.loads(data)
         except (ValueError, RecursionError):
             found = None
         if isinstance(found, dict):
             return found
         # It is kept for anyone who wants to see what it was; the channel begins as it did the first time.
-        self._path.replace(self._path.with_name(f"{self._path.name}.unreadable"))
-        what = "the saved position of a channel cannot be read; the file was renamed"
-        logger.warning(what, extra={"file": str(self._path)})
+        what = "the saved position of a channel cannot be read; it was renamed"
+        logger.warning(what, extra={"file": self._document.set_aside()})
         return {}
 
     def write(self, value: dict[str, Any]) -> None:
-        """Replace the value; raises OSError, and then it is what it was."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = self._path.with_name(f"{self._path.name}.new")
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(json.dumps(value).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
-        # The rename is durable when its folder is.
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        """Replace the value, durably; raises StoreError, and LeaseLost if another gateway has the channels by now."""
+        self._document.write(json.dumps(value).encode())
 
 
 class Spool:

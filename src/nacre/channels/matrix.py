@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -17,10 +16,11 @@ from anyio.to_thread import run_sync
 from msgspec import Struct, field
 
 from nacre.channels.channel import Accept, Gone, InboundMessage, Lost
-from nacre.channels.channel_files import CursorFile, Retries, RetryPolicy, parse_address, read_secret
+from nacre.channels.channel_files import Cursor, Retries, RetryPolicy, parse_address, read_secret
 from nacre.channels.chunking import clean, split, text_to, utf8
 from nacre.channels.http_client import Api, Refusal
 from nacre.errors import ChannelError, ConfigError, NacreError, describe_error
+from nacre.storage.protocol import Document
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Matrix:
-    """A bot on one home server; `state` is a file for how far it has read.
+    """A bot on one home server; `state` is a document for how far it has read.
 
     `welcome` says whose invitations are accepted; `html` makes of an answer
     what clients show instead of the bare text.
@@ -180,7 +180,7 @@ class Matrix:
         self,
         config: Config,
         *,
-        state: Path,
+        state: Document,
         name: str = "matrix",
         welcome: Callable[[str], bool] = lambda _: False,
         html: Callable[[str], str] | None = None,
@@ -191,7 +191,7 @@ class Matrix:
         self._page = page
         self._config, self._welcome, self._html = config, welcome, html
         self._retry = retry or RetryPolicy()
-        self._cursor = CursorFile(state)
+        self._cursor = Cursor(state)
         # The token, or nothing and the password.
         token = read_secret(name, "token", config.token_file, is_required=not config.user)
         self._password = "" if token else read_secret(name, "password", config.password_file)
@@ -286,7 +286,7 @@ class Matrix:
         timeline = {"types": _TYPES, "limit": self._page}
         of_room = {"account_data": _NONE, "ephemeral": _NONE, "state": _NONE, "timeline": timeline}
         shape = json.dumps({"presence": _NONE, "account_data": _NONE, "room": of_room})
-        saved = self._cursor.read()
+        saved = await run_sync(self._cursor.read)
         if saved.get("user") != self._me:
             saved = {"told": saved.get("told")}
         since = str(saved.get("since") or "")

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from itertools import product
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
@@ -18,8 +17,9 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from nacre.channels.channel import Accept, Gone, InboundMessage
-from nacre.channels.channel_files import CursorFile, Retries, RetryPolicy, parse_settings
+from nacre.channels.channel_files import Cursor, Retries, RetryPolicy, parse_settings
 from nacre.errors import ConfigError, NacreError, describe_error
+from nacre.storage.protocol import Document
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Forward(Protocol):
 
 
 class Schedule:
-    """Every schedule of the configuration; `state` is a file for when each fired last.
+    """Every schedule of the configuration; `state` is a document for when each fired last.
 
     Each time arrives once, under an id made of the schedule's name and the
     planned time. Of the times that passed while nobody ran, the last arrives.
@@ -69,7 +69,7 @@ class Schedule:
         self,
         tables: Mapping[str, Mapping[str, Any]],
         *,
-        state: Path,
+        state: Document,
         forward: Forward | None = None,
         clock: Clock | None = None,
         retry: RetryPolicy | None = None,
@@ -79,7 +79,7 @@ class Schedule:
         }
         self._timings = {name: _timing(name, config) for name, config in self._configs.items()}
         self._targets = {name: _target(name, config.to) for name, config in self._configs.items() if config.to}
-        self._cursor, self._forward = CursorFile(state), forward
+        self._cursor, self._forward = Cursor(state), forward
         self._clock, self._retry = clock or Clock(), retry or RetryPolicy()
         self._last: dict[str, datetime] = {}
 
@@ -87,7 +87,7 @@ class Schedule:
         """Fire until cancelled."""
         retries = Retries(self._retry)
         # One whose times were changed begins again.
-        saved = self._cursor.read()
+        saved = await run_sync(self._cursor.read)
         self._last = {}
         for name, config in self._configs.items():
             found = saved.get(name)

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -16,10 +15,11 @@ from anyio.to_thread import run_sync
 from msgspec import Struct, field
 
 from nacre.channels.channel import Accept, Doubtful, Doubts, Gone, InboundMessage, Later, Lost, Unsent, again
-from nacre.channels.channel_files import CursorFile, Retries, RetryPolicy, parse_address, read_secret
+from nacre.channels.channel_files import Cursor, Retries, RetryPolicy, parse_address, read_secret
 from nacre.channels.chunking import FENCE_ROOM, clean, close_fences, split, text_to, utf16
 from nacre.channels.http_client import Api, Refusal
 from nacre.errors import ChannelError, ConfigError, NacreError, describe_error
+from nacre.storage.protocol import Document
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Telegram:
-    """A bot; `state` is a file for how far it has read."""
+    """A bot; `state` is a document for how far it has read."""
 
     is_exact = False
 
@@ -51,14 +51,14 @@ class Telegram:
         self,
         config: Config,
         *,
-        state: Path,
+        state: Document,
         name: str = "telegram",
         retry: RetryPolicy | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
         self._config, self._retry, self._clock = config, retry or RetryPolicy(), clock
-        self._cursor = CursorFile(state)
+        self._cursor = Cursor(state)
         token = read_secret(name, "token", config.token_file)
         server = parse_address(config.address, section=f"channels.{name}", key="address")
         self._api = Api(f"{server}/bot{token}", secret=token)
@@ -118,8 +118,8 @@ class Telegram:
     # ---- in
 
     async def _follow(self, accept: Accept, retries: Retries) -> None:
-        # How far was read, and when; nothing if the file is another bot's.
-        saved = self._cursor.read()
+        # How far was read, and when; nothing if that is another bot's.
+        saved = await run_sync(self._cursor.read)
         offset, heard = saved.get("offset"), saved.get("heard")
         if saved.get("bot") != self._bot.id or not isinstance(offset, int) or not isinstance(heard, int | float):
             offset, heard = 0, self._clock()

@@ -52,6 +52,11 @@ class Consolidator(Worker):
             self._may_have_missed = True
         self._woken.set()
 
+    def look_back(self) -> None:
+        """Go through what other processes left, as at the start: one of them may be gone."""
+        self._may_have_missed = True
+        self._woken.set()
+
     async def rest(self) -> None:
         """Wait until everything that was posted has been gone through."""
         while self._queue or self._may_have_missed or self._is_at_work:

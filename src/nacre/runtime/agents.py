@@ -22,7 +22,7 @@ from nacre.runtime.agent_parts import workspace_of
 from nacre.runtime.app import App, Options
 from nacre.runtime.assembly import Part, run_agent
 from nacre.runtime.daemon import FOLDER, channels_of, serving
-from nacre.runtime.gateway.gateway import Gateway
+from nacre.runtime.gateway.service import ChannelService
 from nacre.runtime.retention import Rules
 from nacre.runtime.workers import WorkerKernel, WorkerSetup
 
@@ -55,7 +55,7 @@ class Agents:
         backoff: Backoff = _BACKOFF,
     ) -> None:
         self.apps: dict[str, App] = {}
-        self.gateways: list[Gateway] = []
+        self.gateways: list[ChannelService] = []
         self.missing: dict[str, anyio.CancelScope] = {}
         self.settings = Settings({}, {})
         self._root = local_root(store)
@@ -186,13 +186,13 @@ class _Unit:
 
     def __init__(self, settings: Settings, options: Options, workers: WorkerSetup | None) -> None:
         self.settings = settings
-        self.gateway: Gateway | None = None
+        self.gateway: ChannelService | None = None
         self._options, self._workers = options, workers
         self._app: App | None = None
         self._scope = anyio.CancelScope()
         self._over = anyio.Event()
 
-    async def run(self, *, task_status: TaskStatus[tuple[App, Gateway]]) -> None:
+    async def run(self, *, task_status: TaskStatus[tuple[App, ChannelService]]) -> None:
         try:
             with self._scope:
                 async with self._run_agent() as app, serving(app) as gateway:

@@ -182,7 +182,9 @@ async def _run_background(app: App, part: Part) -> AsyncIterator[None]:
                 app.after.append(vectors.post)
                 app.hear_of_turns = vectors.wake
             if app.memory is not None and part.learns:
-                learner = Consolidator(app.memory, reads_earlier=part.serves_store)
+                # Of several daemons on a shared store, the one that serves the channels reads what nobody learned from.
+                is_one_of_many = app.folder is None and app.sessions.is_shared and part is Part.ALL
+                learner = Consolidator(app.memory, reads_earlier=part.serves_store and not is_one_of_many)
                 app.learner = await stack.enter_async_context(learner)
                 app.after.append(lambda key: None if app.is_guest(key) else learner.post(key))
             yield

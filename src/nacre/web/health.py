@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partialmethod
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import anyio
 import msgspec
@@ -30,7 +30,6 @@ from nacre.opening import is_url
 from nacre.runtime import App
 from nacre.runtime.counters import SHORT, Spread, Traffic, Work
 from nacre.runtime.gateway.inbox import KEYS
-from nacre.runtime.gateway.service import ChannelService
 from nacre.runtime.workers import WorkerKernel
 from nacre.sessions import Sessions
 from nacre.web.api.api_routes import parse_query
@@ -57,6 +56,7 @@ async def ready(request: Request) -> Response:
     found = await request.app.state.check.troubles()
     readiness = Readiness(
         ready=not found,
+        role="serving" if all(gateway.is_serving for gateway in request.app.state.parts.gateways) else "waiting",
         failing=sorted({trouble.part for trouble in found}),
         reasons=[trouble.reason for trouble in found] if not caller(request).is_guest else [],
     )
@@ -72,6 +72,24 @@ async def measure(request: Request) -> Response:
 routes = [Route("/healthz", lives), Route("/readyz", ready), Route("/metrics", measure)]
 
 
+class Served(Protocol):
+    """The channels of an agent: each and whether it is up, how many messages wait, and what was counted.
+
+    Not `is_serving` while another daemon on the same store serves them.
+    """
+
+    traffic: Traffic
+
+    @property
+    def is_serving(self) -> bool: ...
+
+    @property
+    def channels(self) -> Mapping[str, bool]: ...
+
+    @property
+    def open(self) -> int: ...
+
+
 class Parts(Struct, frozen=True, kw_only=True):
     """What is watched: the agents by their names, the gateways of their channels, and what came over HTTP.
 
@@ -80,7 +98,7 @@ class Parts(Struct, frozen=True, kw_only=True):
 
     agents: Mapping[str, App]
     missing: Collection[str] = ()
-    gateways: Sequence[ChannelService] = ()
+    gateways: Sequence[Served] = ()
     http: Traffic
     began: float
 
@@ -208,6 +226,8 @@ def render(parts: Parts) -> str:
     page.gauge("process_start_time_seconds", "Start of the process, in seconds since 1970.", [({}, parts.began)])
     _add_messages(page, [*(gateway.traffic for gateway in parts.gateways), parts.http])
     channels = [({"channel": name}, int(is_up)) for name, is_up in parts.channels().items()]
+    serving = sum(gateway.is_serving for gateway in parts.gateways)
+    page.gauge("nacre_channels_served", "Agents whose channels this daemon serves, and no other.", [({}, serving)])
     page.gauge("nacre_channel_up", "1 if a channel runs and accepted the last answer.", channels)
     waiting = sum(gateway.open for gateway in parts.gateways)
     page.gauge("nacre_inbox_open", "Messages whose answer is not delivered yet.", [({}, waiting)])

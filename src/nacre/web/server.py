@@ -31,7 +31,6 @@ from nacre.config import MAIN, PROXIES, Settings
 from nacre.errors import ConfigError
 from nacre.runtime import App
 from nacre.runtime.access_tokens import Tokens
-from nacre.runtime.gateway.gateway import Gateway
 from nacre.web import health
 from nacre.web.api import api_routes, openai_completions, openai_models, openai_responses
 from nacre.web.auth import Keys, login_routes
@@ -57,7 +56,7 @@ def application(  # noqa: PLR0913 - each is one thing that it has to show
     token: str,
     hosts: Sequence[str],
     agents: Mapping[str, App] | None = None,
-    gateways: Sequence[Gateway] = (),
+    gateways: Sequence[health.Served] = (),
     missing: Collection[str] = (),
     prefix: str = "",
     tokens: Tokens | None = None,

@@ -230,7 +230,7 @@ async def _check_channels(settings: Settings, root: Path) -> list[Check]:
         else:
             found.append(Check(name, "ok", f"[channels.{name}] is complete; its server was not asked"))
     try:
-        if schedule_of(settings, folder, list(makers)) is not None:
+        if schedule_of(settings, list(makers)) is not None:
             found.append(Check("schedule", "ok", ", ".join(settings.table("schedule"))))
     except ConfigError as error:
         found.append(Check("schedule", "fail", str(error), "see docs/channels.md"))

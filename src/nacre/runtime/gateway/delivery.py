@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from nacre.backoff import USUAL, Backoff
 from nacre.channels.channel import Absent, Channel, Doubtful, Gone, InboundMessage, Later, Typist, again
-from nacre.errors import ChannelError, NacreError, StoreError, describe_error
+from nacre.errors import ChannelError, LeaseLost, NacreError, StoreError, describe_error
 from nacre.runtime.counters import Traffic
 from nacre.runtime.gateway.inbox import Inbox, id_of
 from nacre.runtime.gateway.rate_limit import LoopLimit
@@ -27,6 +27,14 @@ CLOCK = "schedule"
 _MAX_BUGS, _MAX_DOUBTS = 5, 3
 _ABSENCE = 60.0
 _MAX_ABSENT = 10_000
+
+MaySend = Callable[[], Awaitable[None]]
+"""Returns when it is certain that no other gateway has the channels; never, if another has them."""
+
+
+async def may_always_send() -> None:
+    """The answer of a gateway that is the only one."""
+
 
 Outcome = Literal["over", "again", "later"]
 """What an attempt led to: the end of it, another attempt before all others, or one when others had their turn."""
@@ -42,10 +50,11 @@ class Delivery:
         traffic: Traffic,
         loops: LoopLimit,
         *,
+        may_send: MaySend = may_always_send,
         absence: float = _ABSENCE,
         backoff: Backoff = USUAL,
     ) -> None:
-        self._absence, self._backoff = absence, backoff
+        self._may_send, self._absence, self._backoff = may_send, absence, backoff
         self._channels, self._inbox, self._traffic, self._loops = channels, inbox, traffic, loops
         self._sending: dict[tuple[str, str], anyio.Lock] = {}
         self._away: set[str] = set()
@@ -62,12 +71,16 @@ class Delivery:
                 await self._close(arrived)
             elif arrived.channel in self._channels:
                 await self._send(arrived, answer)
+        except LeaseLost:
+            # Another gateway has the channels: it has the answer from the session, and closes the message.
+            logger.info("an answer was left to another daemon", extra={"channel": arrived.channel})
         except Exception:
             logger.exception("an answer could not be sent", extra={"channel": arrived.channel})
 
     async def remark(self, arrived: InboundMessage, text: str) -> None:
         """Send a notice once; if it cannot be sent now, it is dropped."""
         try:
+            await self._may_send()
             await self._channels[arrived.channel].send(arrived, text, id=f"{id_of(arrived)}.slow")
         except ChannelError as error:
             logger.info(
@@ -109,6 +122,7 @@ class Delivery:
     async def _try(self, arrived: InboundMessage, text: str, attempts: _Attempts) -> Outcome:
         """Send an answer, and close its message unless it is to be tried again."""
         channel, where = arrived.channel, (arrived.channel, arrived.chat)
+        await self._may_send()
         try:
             await self._channels[channel].send(arrived, text, id=f"{id_of(arrived)}.answer")
             self._traffic.answered[channel] += 1

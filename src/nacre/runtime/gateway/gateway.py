@@ -33,7 +33,7 @@ from nacre.history.replies import ids_answered, ids_waiting, place_of_id
 from nacre.messages import Message
 from nacre.runtime.counters import Refusal, Traffic
 from nacre.runtime.gateway.access import Access
-from nacre.runtime.gateway.delivery import CLOCK, Delivery, TypingIndicators, retry
+from nacre.runtime.gateway.delivery import CLOCK, Delivery, MaySend, TypingIndicators, may_always_send, retry
 from nacre.runtime.gateway.inbox import Inbox, id_of
 from nacre.runtime.gateway.queue import Queue, StepPacer
 from nacre.runtime.gateway.rate_limit import LoopLimit, RateLimit
@@ -71,6 +71,8 @@ Command = Callable[[str, Room], Awaitable[str]]
 class Gateway:
     """Joins channels and sessions; what was accepted is answered once, through every restart."""
 
+    is_serving = True
+
     def __init__(  # noqa: PLR0913 - each is one thing that it joins
         self,
         channels: Sequence[Channel],
@@ -85,7 +87,12 @@ class Gateway:
         loops: LoopLimit | None = None,
         forgetting: float = _FORGETTING,
         backoff: Backoff = USUAL,
+        traffic: Traffic | None = None,
+        lost: Callable[[], None] = lambda: None,
+        may_send: MaySend = may_always_send,
     ) -> None:
+        """`lost` is called when another gateway has the channels; `may_send` returns when that is certainly not so."""
+        self._lost = lost
         self._channels = {channel.name: channel for channel in channels}
         self._inbox, self._room, self._access = inbox, room, access
         self._commands, self._earlier = commands, earlier
@@ -95,9 +102,9 @@ class Gateway:
         self._tasks: TaskGroup | None = None
         self._over = anyio.Event()
         self._running: set[str] = set()
-        self.traffic = Traffic()
+        self.traffic = traffic or Traffic()
         self._loops = loops or LoopLimit()
-        self._delivery = Delivery(self._channels, inbox, self.traffic, self._loops, backoff=backoff)
+        self._delivery = Delivery(self._channels, inbox, self.traffic, self._loops, may_send=may_send, backoff=backoff)
         self._typing = TypingIndicators(self._channels)
 
     async def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
@@ -105,7 +112,7 @@ class Gateway:
         try:
             async with anyio.create_task_group() as receiving:
                 async with anyio.create_task_group() as self._tasks:
-                    for arrived in self._inbox.read():
+                    for arrived in await self._inbox.load():
                         self._begin(self._key(arrived), arrived)
                     for channel in self._channels.values():
                         receiving.start_soon(self._run, channel, name=f"channel {channel.name}")
@@ -114,7 +121,7 @@ class Gateway:
                     await self._over.wait()
                 receiving.cancel_scope.cancel()
         finally:
-            self._inbox.write_later()
+            await self._inbox.finish()
 
     def end(self) -> None:
         """Accept no more messages, and start no more turns; what waits or arrives now is left for the next start."""
@@ -142,6 +149,9 @@ class Gateway:
                 return logger.exception(
                     "a channel was stopped: its configuration is wrong", extra={"channel": channel.name}
                 )
+            except LeaseLost:
+                # Another gateway has the channels: this one is about to be stopped.
+                self._lost()
             except Exception:
                 logger.exception("a channel failed and is restarted", extra={"channel": channel.name})
             finally:

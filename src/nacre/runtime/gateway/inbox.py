@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import islice
@@ -14,8 +14,9 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from nacre import Lease
 from nacre.channels.channel import InboundMessage
-from nacre.errors import SessionBusy, StoreError
+from nacre.errors import LeaseLost, SessionBusy, StoreError
 from nacre.messages import Entry
 from nacre.records import AppendRecord
 from nacre.sessions import Sessions
@@ -40,8 +41,17 @@ class Inbox:
     answered.
     """
 
-    def __init__(self, sessions: Sessions, *, max_records: int = _MAX_RECORDS, later: float = _LATER) -> None:
-        self._sessions = sessions.with_internal_keys()
+    def __init__(
+        self,
+        sessions: Sessions,
+        *,
+        held: Lease | None = None,
+        lost: Callable[[], None] = lambda: None,
+        max_records: int = _MAX_RECORDS,
+        later: float = _LATER,
+    ) -> None:
+        """With `held` nothing is written once that lease is lost, and `lost` is called."""
+        self._sessions, self._lost = sessions.with_internal_keys(held=held), lost
         self._max_records, self._max_wait = max_records, later
         self._open: dict[str, InboundMessage] = {}
         self._known: dict[str, None] = {}
@@ -60,6 +70,10 @@ class Inbox:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    async def load(self) -> list[InboundMessage]:
+        """Read it as `read` does, in a thread if that may take long."""
+        return await anyio.to_thread.run_sync(self.read) if self._sessions.is_shared else self.read()
 
     def read(self) -> list[InboundMessage]:
         """Read what an earlier run of the program left open, in the order in which it came."""
@@ -181,6 +195,12 @@ class Inbox:
         self._is_later_due = False
         return self._append() if self._later else None
 
+    async def finish(self) -> None:
+        """Write what may be written later, and wait for it; what fails now is repeated at the next start."""
+        if (written := self.write_later()) is not None:
+            with anyio.CancelScope(shield=True), suppress(StoreError):
+                await written
+
     async def forget(self) -> None:
         """Erase the text of every message that was answered; that it was stays known."""
         if self._has_texts and all([await self._rotate() for _ in KEYS]):
@@ -200,7 +220,7 @@ class Inbox:
             self._later = later + self._later
             raise
         self._count += len(records) + len(later)
-        if later:
+        if later or self._sessions.is_shared:
             # Who awaits the records gets the error, but has nothing to do with what went with them.
             loop = asyncio.get_running_loop()
             pending.add_done_callback(lambda written: self._look_after(written, later, loop))
@@ -208,10 +228,13 @@ class Inbox:
 
     def _look_after(self, written: Future[int], later: Sequence[AppendRecord], loop: asyncio.AbstractEventLoop) -> None:
         """Put back what was not written, as seen by the thread that wrote."""
-        if (error := written.exception()) is not None:
-            logger.warning("that messages were answered was not written, and will be again: %s", error)
-            # The loop is closed if this was the last write: then the answers are repeated at the next start.
-            with suppress(RuntimeError):
+        error = written.exception()
+        # The loop is closed if this was the last write: then the answers are repeated at the next start.
+        with suppress(RuntimeError):
+            if isinstance(error, LeaseLost):
+                loop.call_soon_threadsafe(self._lost)
+            elif error is not None and later:
+                logger.warning("that messages were answered was not written, and will be again: %s", error)
                 loop.call_soon_threadsafe(self._put_back, later)
 
     def _put_back(self, later: Sequence[AppendRecord]) -> None:
@@ -267,6 +290,9 @@ class Inbox:
             self._old, self._young, self._count = self._young, self._old, 0
             self._rotations += 1
             await self._append(AppendRecord("x.anew", {"turn": self._rotations}))
+        except LeaseLost:
+            self._lost()
+            return False
         except StoreError:
             # The messages are safe; what is full is tried again with the next.
             logger.exception("the inbox could not be recreated")
@@ -284,7 +310,7 @@ def forget_answered(sessions: Sessions) -> bool:
     except SessionBusy:
         return False
     try:
-        inbox = Inbox(sessions)
+        inbox = Inbox(sessions, held=hold if sessions.is_shared else None)
         inbox.read()
         anyio.run(inbox.forget)
     finally:

@@ -80,9 +80,13 @@ class Fork(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Readiness(Struct, frozen=True, kw_only=True):
-    """Whether new messages can be stored and answered; with the token, also what fails and why."""
+    """Whether new messages can be stored and answered; with the token, also what fails and why.
+
+    Its `role` is `waiting` while another daemon on the same store serves the channels.
+    """
 
     ready: bool
+    role: Literal["serving", "waiting"]
     failing: list[Literal["store", "channels", "agents"]]
     reasons: list[str]
 
