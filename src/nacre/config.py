@@ -61,6 +61,7 @@ PROXIES = "serve.trusted_proxies"
 PREFIX = "a path such as /nacre, of letters, digits, - . _ and ~, that does not end with a slash"
 
 MAX_WORKERS = 64
+_MAX_LEASE = 3600
 WORKERS = f"a whole number from 0 to {MAX_WORKERS}"
 
 
@@ -176,6 +177,13 @@ SETTINGS = (
         0,
         is_valid=is_worker_count,
         wanted=WORKERS,
+    ),
+    Setting(
+        "store.lease_seconds",
+        "in a database, seconds after which the work of a process that died is taken over by another",
+        30,
+        is_valid=lambda seconds: 1 <= seconds <= _MAX_LEASE,
+        wanted=f"a whole number from 1 to {_MAX_LEASE}",
     ),
     Setting(
         STORE_URL,

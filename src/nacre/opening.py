@@ -68,13 +68,24 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
     return sessions
 
 
-def _open_database(url: str, *, durability: Durability) -> Sessions:
+def open_shared(url: str, *, lease_seconds: int) -> Sessions:
+    """The sessions in a database, in which a turn that its holder does not renew is over after so many seconds."""
+    return _open_database(url, durability="commit", lease_seconds=lease_seconds)
+
+
+def _open_database(url: str, *, durability: Durability, lease_seconds: float | None = None) -> Sessions:
     """The sessions in a database; raises ConfigError if its address, or what is installed, cannot be used."""
     address = _address(url)
     with _named_extra():
         from nacre.index.postgres_index import PostgresIndex, labels  # noqa: PLC0415 - only the store that is picked is loaded
-        from nacre.storage.postgres.store import PostgresStore  # noqa: PLC0415 - the same
-    store = PostgresStore(address, rules=RULES, labels=labels, relaxed=durability == "relaxed")
+        from nacre.storage.postgres.store import LEASE_SECONDS, PostgresStore  # noqa: PLC0415 - the same
+    store = PostgresStore(
+        address,
+        rules=RULES,
+        labels=labels,
+        relaxed=durability == "relaxed",
+        lease_seconds=lease_seconds or LEASE_SECONDS,
+    )
     return Sessions(store, index=lambda: PostgresIndex(store))
 
 

@@ -23,7 +23,7 @@ from nacre.history.session_state import RULES
 from nacre.memory import Consolidator, Memory
 from nacre.memory.agent_memory import usual_embedding
 from nacre.memory.home import open_home
-from nacre.opening import is_url, local_root
+from nacre.opening import is_url, local_root, open_shared
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.agent_parts import AgentSetup, make_parts, searches_by_meaning, servers_for, workspace
 from nacre.runtime.app import USUAL, App, Options
@@ -96,7 +96,8 @@ async def run_agent(
         mine = mine.override("agent.persona", options.system)
     closing = Closing()
     try:
-        opened = open_sessions(store if store and is_url(store) else root, incognito=incognito)
+        place, lease_seconds = store if store and is_url(store) else root, mine.number("store.lease_seconds")
+        opened = open_sessions(place, incognito=incognito, lease_seconds=lease_seconds)
         sessions = opened.sessions
         closing.add("store", sessions.close)
         app = App(mine, sessions, await provider_for(mine, options.model), name=agent)
@@ -223,7 +224,7 @@ class OpenedStore(NamedTuple):
     trouble: str = ""
 
 
-def open_sessions(root: str, *, incognito: bool) -> OpenedStore:
+def open_sessions(root: str, *, incognito: bool, lease_seconds: int = 30) -> OpenedStore:
     """Open a store, and import what was written while it could not be used.
 
     If it is a folder and cannot be used now, sessions are JSON documents in the user's state directory. Raises
@@ -233,7 +234,7 @@ def open_sessions(root: str, *, incognito: bool) -> OpenedStore:
     if incognito:
         return OpenedStore(nacre.open(":memory:"), [])
     if is_url(root):
-        return OpenedStore(nacre.open(root), [])
+        return OpenedStore(open_shared(root, lease_seconds=lease_seconds), [])
     try:
         sessions = nacre.open(root)
         if not os.access(f"{root}/sessions", os.W_OK | os.X_OK):
