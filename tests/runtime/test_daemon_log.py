@@ -225,3 +225,8 @@ def test_the_log_of_a_whole_run_holds_no_secret_and_nothing_that_was_said(home: 
     assert {"a request failed", "shutting down"} <= {line["message"] for line in lines}
     assert "answered 400" in log
     assert "planted" not in log + out
+
+
+def test_the_password_of_a_database_is_a_secret() -> None:
+    environ = {"NACRE_STORE_URL": "postgresql://ada:one%40two@h/db", "PGPASSWORD": "three", "PGHOST": "h"}
+    assert secrets_in(environ) == ["three", "one%40two", "one@two"]

@@ -17,7 +17,7 @@ from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Approval, Called, Change, Notice, Output, Returned, Spec, Text, Thought
 from nacre.errors import InvalidMessage, NacreError, RateLimited, ServerFailed
 from nacre.history.replies import Taken
-from nacre.messages import Message, ToolCall
+from nacre.messages import Load, Message, ToolCall
 from nacre.runtime.counters import Work
 from nacre.runtime.worker_frames import (
     Connection,
@@ -282,3 +282,11 @@ def test_a_tool_that_is_described_cannot_be_run() -> None:
     tool = DescribedTool(Spec(name="shell", description="", parameters={}), "run")
     with pytest.raises(NacreError, match="the tool shell runs in another process"):
         asyncio.run(tool.run({}, None))  # type: ignore[arg-type] # it reads nothing
+
+
+def test_counts_of_stores_are_added_and_what_was_counted_outlives_a_worker() -> None:
+    one = StoreCounts.of(Load(1, 2, 3, connections=4, idle=1, waiting=1, waits=2, wait_seconds=0.5, round_trips=9))
+    total = one + StoreCounts(batches=1, round_trips=1)
+    assert (total.open, total.batches, total.round_trips, total.wait_seconds) == (1, 3, 10, 0.5)
+    assert one.counted() == StoreCounts(batches=2, waits=2, wait_seconds=0.5, round_trips=9)
+    assert StoreCounts.of(None) == StoreCounts()

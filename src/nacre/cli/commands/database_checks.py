@@ -31,6 +31,11 @@ def database_checks(url: str, count: Callable[[Callable[[Sessions], Check]], Che
         return
     tables = check_tables(found)
     yield tables if tables.status != "ok" else count(_count_sessions)
+    yield from inspection_checks(found)
+
+
+def inspection_checks(found: Inspection) -> Iterator[Check]:
+    """What is to be said of a database, besides its tables."""
     yield _check_server(found)
     yield _check_durability(found)
     yield _check_standby(found)
