@@ -19,7 +19,6 @@ from nacre.index.postgres_index import PostgresIndex, labels
 from nacre.storage.postgres.address import parse
 from nacre.storage.postgres.schema import init
 from nacre.storage.postgres.store import PostgresStore
-from nacre.testing.contract import SEARCH_CONTRACT, Check, name
 from tests.index.test_differential import ROLES, WORDS, scanned, text
 from tests.index.test_index import (  # noqa: F401 - collected here, too
     test_a_deleted_session_is_gone,
@@ -124,11 +123,6 @@ def in_schema(postgres: PostgresServer, schema: str) -> Iterator[str]:
 # ---- as files are searched
 
 
-@pytest.mark.parametrize("check", SEARCH_CONTRACT, ids=name)
-def test_the_contract_of_searching_is_kept(check: Check, url: str) -> None:
-    check(lambda: nacre.open(url))
-
-
 @pytest.mark.parametrize("word", WORDS)
 def test_every_word_by_itself(corpus: Sessions, word: str) -> None:
     assert found(corpus, word) == scanned(corpus, word)
@@ -224,6 +218,7 @@ def test_a_session_that_can_be_none_is_not_found(sessions: Sessions, index: Post
 def test_a_letter_that_is_no_word_finds_nothing(sessions: Sessions, index: PostgresIndex) -> None:
     sessions.add_message("k", "user", "word")
     assert index.search("\u037a") == index.search("word \u037a") == []
+    assert [hit.key for hit in index.search("word \u037a", fill=True)] == ["k"]
 
 
 def test_words_of_a_text_with_more_than_postgresql_can_number_are_found(

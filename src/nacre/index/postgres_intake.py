@@ -189,7 +189,7 @@ def _origin(view: PostgresView, n: int) -> tuple[str | None, str | None]:
 # ---- words as PostgreSQL keeps them
 
 
-class Vector(NamedTuple):
+class _Vector(NamedTuple):
     """The words of a text with their places, as PostgreSQL reads them.
 
     One that `is_long` has no places: it has more words than PostgreSQL can number.
@@ -209,7 +209,7 @@ def stems_in(text: str) -> list[str]:
     return [stem(word)[:_MAX_WORD] for word in _TOKEN.findall(text.lower())]
 
 
-def _words(body: str) -> Vector:
+def _words(body: str) -> _Vector:
     """Every word as it is written, and every character of a script without words.
 
     PostgreSQL's own parser is not asked: it takes `web-03` and `access.log` apart by rules that a query cannot follow,
@@ -222,12 +222,12 @@ def _words(body: str) -> Vector:
     return _vector(words, islice(accumulate((word[0].isalnum() for word in words), initial=1), 1, None))
 
 
-def _stems(body: str) -> Vector:
+def _stems(body: str) -> _Vector:
     """Every word in every spelling, without its ending: as English has them, which leaves most others as they are."""
     return _vector(stems_in(words_of(body)), count(1))
 
 
-def _vector(words: list[str], at: Iterable[int]) -> Vector:
+def _vector(words: list[str], at: Iterable[int]) -> _Vector:
     """Words with their places."""
     places: dict[str, list[int]] = {}
     for word, place in zip(words, at, strict=False):
@@ -239,8 +239,8 @@ def _vector(words: list[str], at: Iterable[int]) -> Vector:
     places.pop(_GAP, None)
     is_long = len(words) >= _MAX_POSITION or max(map(len, places.values()), default=0) > _MAX_REPEATS
     if not is_long:
-        return Vector(" ".join([f"'{word}':{','.join(map(str, found))}" for word, found in places.items()]), is_long)
+        return _Vector(" ".join([f"'{word}':{','.join(map(str, found))}" for word, found in places.items()]), is_long)
     # What is too much is left out: the first words are the ones that are looked for.
     sizes = accumulate(len(word.encode()) + 8 for word in places)
     kept = takewhile(lambda pair: pair[1] <= _MAX_VECTOR, zip(places, sizes, strict=True))
-    return Vector(" ".join(f"'{word}'" for word, _ in kept), is_long)
+    return _Vector(" ".join(f"'{word}'" for word, _ in kept), is_long)

@@ -143,15 +143,13 @@ class _Select:
 
 def _bucket_of(place: Place) -> str | int | None:
     """What an index has of the value of a place in a list; None if that is not known."""
-    match place.order, place.value:
-        case "key", _:
-            return storable(place.key)[:256]
-        case "updated", str(value):
-            return int(parse_time(value).timestamp() // 60) if is_time(value) else None
-        case _, str(value):
-            return storable(value)
-        case _, value:
-            return max(value, 0).bit_length()
+    if place.order == "key":
+        return storable(place.key)[:256]
+    if isinstance(place.value, int):
+        return max(place.value, 0).bit_length()
+    if place.order == "updated":
+        return int(parse_time(place.value).timestamp() // 60) if is_time(place.value) else None
+    return storable(place.value)
 
 
 class _Shown:
