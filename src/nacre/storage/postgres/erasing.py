@@ -15,7 +15,7 @@ from nacre.storage.format import seal
 from nacre.storage.holes import Trace, has_content, hole, plan
 from nacre.storage.postgres.connections import Run
 from nacre.storage.postgres.database import Database
-from nacre.storage.postgres.moving import check_not_sealed, lock
+from nacre.storage.postgres.moving import check_not_sealed, erase_holes, lock
 from nacre.storage.postgres.schema import TRASHED
 from nacre.storage.postgres.view import Head, PostgresView, head_of, plain_uid, sid_of
 from nacre.storage.protocol import BegunRedaction, FindCopies
@@ -46,6 +46,8 @@ def redact(  # noqa: PLR0913 - as a backend has it
             _set_line(database, run, view, at, new)
         for name in found.payloads:
             run(database.statements.erase_blob, sid_of(key), head.uid, name)
+        for level in head.base:
+            erase_holes(database, run, level)
         for at in erased:
             run(database.statements.erase_text, sid_of(key), head.uid, at)
         # 2. What was set aside of them.
@@ -118,7 +120,9 @@ def _keep_for_forks(database: Database, run: Run, view: PostgresView, n: int, li
         return
     for fork_sid, fork_uid in run(database.statements.forks_at, sid, uid, n).rows:
         theirs = ((fork_sid or b"").decode(), (fork_uid or b"").decode())
-        run(database.statements.add_patch, *theirs, n, database.token, line.decode())
+        if not run(database.statements.add_patch, *theirs, n, database.token, line.decode()).changed:
+            # It has erased it for itself.
+            continue
         run(database.statements.set_patched, *theirs)
         record = view.find(n)
         for name in blobs.names(record) if record is not None and record.blobs is not None else ():
@@ -134,9 +138,10 @@ def _sharers(database: Database, run: Run, key: str, head: Head, record: Record)
     for their_sid, their_uid in places:
         rows = run(database.statements.named, (their_sid or b"").decode(), (their_uid or b"").decode()).rows
         for their_key, *row in rows:
-            name = (their_key or b"").decode()
-            other = database.view(name, head_of(row), run)
-            if other.uid != head.uid and name and other.find(record.n) == record:
+            name, other = (their_key or b"").decode(), head_of(row)
+            # One without a key was deleted, and has only what its forks share.
+            is_other = name and other.uid != head.uid
+            if is_other and database.view(name, other, run).find(record.n) == record:
                 found.add(name)
     return found
 

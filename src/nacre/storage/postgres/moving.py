@@ -12,6 +12,8 @@ from nacre.errors import Conflict, SessionNotFound
 from nacre.keys import is_internal
 from nacre.messages import TrashedSession, Version
 from nacre.records import Transaction, View
+from nacre.storage import blobs
+from nacre.storage.format import unseal
 from nacre.storage.paths import new_uid, stem
 from nacre.storage.postgres.connections import Run
 from nacre.storage.postgres.database import Database
@@ -85,7 +87,9 @@ def fork(database: Database, key: str, new_key: str, transaction: Transaction) -
         for level in levels:
             run(database.statements.link, level.sid, level.uid, sid_of(new_key), uid, level.upto)
         if source.patched:
-            run(database.statements.copy_patches, sid_of(key), source.uid, sid_of(new_key), uid, min(at, source.shared))
+            values = [sid_of(key), source.uid, sid_of(new_key), uid, min(at, source.shared)]
+            run(database.statements.copy_patches, *values)
+            run(database.statements.copy_patch_blobs, *values)
 
     database.connections.in_transaction(work)
 
@@ -115,12 +119,53 @@ def delete(database: Database, key: str, *, expect: int | Version | None, held: 
 def erase(database: Database, run: Run, sid: str, head: Head) -> None:
     """Erase a generation, and what it alone shared of others that were erased before."""
     run(database.statements.hide, sid, head.uid)
+    if head.patched:
+        # Its own versions of what it shared: those that were forked from it have theirs.
+        run(database.statements.erase_patches, sid, head.uid, head.shared)
+        names = run(database.statements.blobs_upto, sid, head.uid, head.shared).rows
+        _erase_unnamed(database, run, sid, head.uid, {(name or b"").decode() for (name,) in names})
     _trim(database, run, sid, head.uid)
     for level in head.base:
         run(database.statements.unlink, level.sid, level.uid, sid, head.uid)
         # Only one that nobody reads under its own key.
         if run(database.statements.is_hidden, level.sid, level.uid).rows:
             _trim(database, run, level.sid, level.uid)
+            erase_holes(database, run, level)
+
+
+def erase_holes(database: Database, run: Run, level: Level) -> None:
+    """Erase from a generation that is no longer anybody's what was erased in every fork that shares it."""
+    if not run(database.statements.is_hidden, level.sid, level.uid).rows:
+        return
+    # 1. The forks' own versions of what they share, and up to which number they share it.
+    theirs: list[tuple[int, dict[int, bytes]]] = []
+    for sid, uid, last in run(database.statements.forks, level.sid, level.uid).rows:
+        upto = int(last or b"0")
+        rows = run(database.statements.forth, (sid or b"").decode(), (uid or b"").decode(), 0, upto, upto).rows
+        theirs.append((upto, {int(n or b"0"): line or b"" for n, line in rows}))
+    # 2. What nobody reads here any more becomes the hole that they have.
+    for n in sorted({n for _, own in theirs for n in own}):
+        owns = [own.get(n, b"") for upto, own in theirs if n <= upto]
+        hole = next(filter(_is_hole, owns), None)
+        rows = run(database.statements.forth, level.sid, level.uid, n - 1, n, 1).rows
+        record = unseal(rows[0][1] or b"") if rows else None
+        if hole is None or not all(owns) or record is None or record.gone is not None:
+            continue
+        run(database.statements.set_line, level.sid, level.uid, n, hole.decode())
+        names = blobs.names(record) if record.blobs is not None else ()
+        _erase_unnamed(database, run, level.sid, level.uid, set(names))
+
+
+def _is_hole(line: bytes) -> bool:
+    record = unseal(line)
+    return record is not None and record.gone is not None
+
+
+def _erase_unnamed(database: Database, run: Run, sid: str, uid: str, names: set[str]) -> None:
+    """Erase those large payloads of a generation that no record of it has."""
+    for name in sorted(names):
+        if not run(database.statements.is_named, sid, uid, name).rows:
+            run(database.statements.erase_blob, sid, uid, name)
 
 
 def _trim(database: Database, run: Run, sid: str, uid: str) -> None:

@@ -114,6 +114,18 @@ TEXTS = {
         INSERT INTO {s}.records (sid, uid, n, writer, id, line)
         SELECT $3::uuid, $4::uuid, n, writer, NULL, line FROM {s}.records
         WHERE sid = $1::uuid AND uid = $2::uuid AND n <= $5::bigint""",
+    "copy_patch_blobs": """
+        INSERT INTO {s}.blobs (sid, uid, hash, n, data)
+        SELECT $3::uuid, $4::uuid, hash, n, data FROM {s}.blobs
+        WHERE sid = $1::uuid AND uid = $2::uuid AND n <= $5::bigint ON CONFLICT (sid, uid, hash) DO NOTHING""",
+    "erase_patches": """
+        DELETE FROM {s}.records WHERE sid = $1::uuid AND uid = $2::uuid AND n <= $3::bigint""",
+    "blobs_upto": """
+        SELECT encode(hash, 'hex') FROM {s}.blobs WHERE sid = $1::uuid AND uid = $2::uuid AND n <= $3::bigint""",
+    "is_named": """
+        SELECT 1 FROM {s}.records WHERE sid = $1::uuid AND uid = $2::uuid AND strpos(line, $3) > 0 LIMIT 1""",
+    "forks": """
+        SELECT fork_sid, fork_uid, upto FROM {s}.forks WHERE sid = $1::uuid AND uid = $2::uuid""",
     "unlink": """
         DELETE FROM {s}.forks
         WHERE sid = $1::uuid AND uid = $2::uuid AND fork_sid = $3::uuid AND fork_uid = $4::uuid""",
