@@ -123,8 +123,8 @@ def test_a_synchronous_standby_is_noticed_and_missed() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "status", "said"),
     [
-        ("clock", {"clock_ahead": 30.0}, "warn", "30 seconds ahead of"),
-        ("clock", {"clock_ahead": -30.0}, "warn", "30 seconds behind"),
+        ("clock", {"clock_ahead": 30.0}, "warn", "30 seconds fast"),
+        ("clock", {"clock_ahead": -30.0}, "warn", "30 seconds slow"),
         ("latency", {"round_trip": 0.08}, "warn", "80.0 ms"),
         ("server", {"encoding": "LATIN1"}, "fail", "sessions need UTF8"),
         ("server", {"release_number": 120_000}, "fail", "PostgreSQL"),

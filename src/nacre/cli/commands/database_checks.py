@@ -121,9 +121,8 @@ def _check_latency(found: Inspection) -> Check:
 def _check_clock(found: Inspection) -> Check:
     ahead = found.clock_ahead
     if abs(ahead) > _MAX_DRIFT:
-        detail = (
-            f"the server's clock is {abs(ahead):.0f} seconds {'ahead of' if ahead > 0 else 'behind'} this machine's"
-        )
+        way = "fast" if ahead > 0 else "slow"
+        detail = f"the server's clock is {abs(ahead):.0f} seconds {way} against this machine's"
         return Check("clock", "warn", detail, "synchronise both by NTP: times of messages are this machine's")
     return Check("clock", "ok", "the same time as here")
 
