@@ -61,7 +61,14 @@ class Leases:
     def close(self) -> None:
         """Give every turn back, so that nobody has to wait until it has expired."""
         self._ending.set()
-        self.release(list(self._held.values()))
+        held = list(self._held.values())
+        for lease in held:
+            lease.number = None
+            self.drop(lease)
+        # All at once: they wait only once for a database that is down. There they expire.
+        if held:
+            with suppress(StoreError):
+                self.connections.send([(self.statements.release_all, _names(held))])
         if self._renewer is not None:
             self._renewer.join(timeout=self.seconds)
             self._renewer = None
@@ -84,9 +91,8 @@ class Leases:
         """Renew leases in one statement; those that others have by now are lost."""
         if not held:
             return
-        sids, holders = array_of([lease.sid for lease in held]), array_of([lease.holder_id for lease in held])
         now = clock()
-        (found,) = self.connections.send([(self.statements.renew, (sids, holders, str(self.seconds)))])
+        (found,) = self.connections.send([(self.statements.renew, (*_names(held), str(self.seconds)))])
         if isinstance(found, Failed):
             raise found
         kept = {plain_uid(row[0]) for row in found.rows}
@@ -97,17 +103,12 @@ class Leases:
                 lease.is_lost = True
                 self.drop(lease)
 
-    def release(self, held: Sequence[PostgresLease]) -> None:
-        """Give leases back in one statement: all of them wait at most once for a database that is down."""
-        if not held:
-            return
-        for lease in held:
-            lease.number = None
-            self.drop(lease)
-        sids, holders = array_of([lease.sid for lease in held]), array_of([lease.holder_id for lease in held])
+    def release(self, lease: PostgresLease) -> None:
+        lease.number = None
+        self.drop(lease)
         # What cannot be given back now expires.
         with suppress(StoreError):
-            self.connections.send([(self.statements.release, (sids, holders))])
+            self.connections.send([(self.statements.release, (lease.sid, lease.holder_id))])
 
 
 class PostgresLease:
@@ -221,11 +222,16 @@ class PostgresLease:
     def close(self) -> None:
         """Let others take it."""
         if self.number is not None:
-            self._leases.release([self])
+            self._leases.release(self)
 
     def _busy(self, who: str) -> SessionBusy:
         where = "this process" if who == _me() else "another process"
         return SessionBusy(f"session {self.key!r} is in use by {where} ({who})")
+
+
+def _names(held: Sequence[PostgresLease]) -> tuple[str, str]:
+    """Leases as two arrays: the sids, and the holders."""
+    return array_of([lease.sid for lease in held]), array_of([lease.holder_id for lease in held])
 
 
 def clock() -> float:

@@ -266,6 +266,8 @@ TEXTS = {
         SELECT 1 / count(*) FROM (
             SELECT 1 FROM {s}.leases WHERE sid = $1::uuid AND holder = $2::uuid FOR SHARE) AS mine""",
     "release": """
+        DELETE FROM {s}.leases WHERE sid = $1::uuid AND holder = $2::uuid""",
+    "release_all": """
         DELETE FROM {s}.leases USING unnest($1::uuid[], $2::uuid[]) AS mine (sid, holder)
         WHERE leases.sid = mine.sid AND leases.holder = mine.holder""",
     # A notice may be lost, and need not be flushed.
@@ -349,6 +351,8 @@ TEXTS = {
         SELECT relname, pg_total_relation_size(oid) FROM pg_class
         WHERE relnamespace = '{s}'::regnamespace AND relkind IN ('r', 'p') ORDER BY relname""",
     "store": "SELECT version, sealed_to FROM {s}.store",
+    # Only the commit of one that has changed a row is flushed, and all before it.
+    "touch_store": "UPDATE {s}.store SET version = version",
 }
 
 _BINARY = frozenset(("blob",))

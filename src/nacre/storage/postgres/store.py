@@ -32,7 +32,7 @@ from nacre.storage import blobs
 from nacre.storage.group_commit import Committer, Nested, Owner, Pending
 from nacre.storage.postgres import damage, erasing, moving, tidying
 from nacre.storage.postgres.address import Address
-from nacre.storage.postgres.connections import Connections, Statement
+from nacre.storage.postgres.connections import Connections
 from nacre.storage.postgres.database import Database, Labels
 from nacre.storage.postgres.documents import PostgresDocument
 from nacre.storage.postgres.leases import Leases, PostgresLease
@@ -227,7 +227,7 @@ class PostgresStore:
         self.notices.close()
         try:
             if self.connections.relaxed and self._batches:
-                self.connections.in_transaction(lambda run: run(_ANY_CHANGE), is_durable=True)
+                self.connections.in_transaction(lambda run: run(self.statements.touch_store), is_durable=True)
         finally:
             self.pipeline.close()
             self.connections.close()
@@ -441,9 +441,6 @@ class PostgresStore:
 def _own(lease: Lease | None) -> PostgresLease | None:
     return lease if isinstance(lease, PostgresLease) else None
 
-
-# A transaction that changes something, so that its commit, and all before it, is flushed.
-_ANY_CHANGE = Statement(b"any_change", b"SELECT pg_current_xact_id()")
 
 _stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
 
