@@ -20,9 +20,14 @@ def create(url: str) -> str:
 
 
 def opened(url: str, **options: Any) -> Sessions:
-    """A store with options that `nacre.open` does not have: `patience`, `timeout`, `size`, `lease_seconds`."""
-    store = PostgresStore(parse(url), rules=RULES, labels=labels, **options)
+    """Sessions with options that `nacre.open` does not have: `patience`, `timeout`, `size`, `lease_seconds`."""
+    store = open_store(url, **options)
     return Sessions(store, index=lambda: PostgresIndex(store))
+
+
+def open_store(url: str, **options: Any) -> PostgresStore:
+    """The store itself, for what callers of sessions cannot reach."""
+    return PostgresStore(parse(url), rules=RULES, labels=labels, **options)
 
 
 def through(url: str, port: int) -> str:
