@@ -37,18 +37,20 @@ _THINKING = 0.02
 class Crowd:
     """A channel on which many write at once, each the next words when the last were answered.
 
-    They begin within a second; from then on all of them wait for an answer at any time.
+    They begin within a second; from then on all of them wait for an answer at any time. Each message has a `text`, and
+    a number from `begin` on.
     """
 
     name = "crowd"
     is_exact = True
     is_up = True
 
-    def __init__(self, senders: int, each: int, *, first: int = 0) -> None:
+    def __init__(self, senders: int, each: int, *, first: int = 0, begin: int = 0, text: str = "") -> None:
         self.accepted: list[float] = []
         self.answers: dict[str, list[str]] = {}
         self._senders = range(first, first + senders)
-        self._each = each
+        self._numbers = range(begin, begin + each)
+        self._text = text
         self._got: dict[str, anyio.Event] = {}
         self.done = anyio.Event()
 
@@ -62,10 +64,10 @@ class Crowd:
         sender = f"sender{number}"
         if len(self._senders) > 1:
             await anyio.sleep(_BEGIN * (number - self._senders.start) / len(self._senders))
-        for turn in range(self._each):
+        for turn in self._numbers:
             self._got[sender] = anyio.Event()
             started = time.perf_counter()
-            await accept(_words(sender, turn))
+            await accept(_words(sender, turn, self._text))
             self.accepted.append(time.perf_counter() - started)
             await self._got[sender].wait()
 
@@ -125,10 +127,10 @@ def weigh(store: Path, seen: int, active: int) -> int:
     async def run() -> int:
         with nacre.open(store) as sessions:
             async with Kernel(sessions, lambda _: answering(1), idle=0.2) as kernel:
-                await _through(sessions, kernel, Crowd(seen - active, 1))
+                await serve_crowd(sessions, kernel, Crowd(seen - active, 1))
                 while len(kernel):  # noqa: ASYNC110 - it has no event for that
                     await anyio.sleep(0.05)
-                await _through(sessions, kernel, Crowd(active, 1, first=seen))
+                await serve_crowd(sessions, kernel, Crowd(active, 1, first=seen))
                 return _resident()
 
     return anyio.run(run)
@@ -153,7 +155,7 @@ async def _serve(store: Path, count: int, each: int, thinking: float = 0) -> _Se
         pacer = StepPacer()
         async with Kernel(sessions, lambda _: _thoughtful(each, thinking), pace=pacer.step) as kernel:
             started, used = time.perf_counter(), time.process_time()
-            await _through(sessions, kernel, crowd, pacer)
+            await serve_crowd(sessions, kernel, crowd, pacer)
             took, used = time.perf_counter() - started, time.process_time() - used
         wrong = sum(_wrong(sessions, crowd, f"sender{number}", each) for number in range(count))
     total = count * each
@@ -172,7 +174,7 @@ class _Sleep(Struct, frozen=True):
         await anyio.sleep(self.seconds)
 
 
-async def _through(sessions: Sessions, kernel: Kernel, crowd: Crowd, pacer: StepPacer | None = None) -> None:
+async def serve_crowd(sessions: Sessions, kernel: Kernel, crowd: Crowd, pacer: StepPacer | None = None) -> None:
     gateway = Gateway(
         [crowd],
         inbox=Inbox(sessions),
@@ -198,8 +200,8 @@ def _wrong(sessions: Sessions, crowd: Crowd, sender: str, each: int) -> int:
     return (crowd.answers.get(sender) != wanted) + (stored != [f"words {turn}" for turn in range(each)])
 
 
-def _words(sender: str, turn: int) -> InboundMessage:
-    return InboundMessage(channel="crowd", chat=sender, sender=sender, id=str(turn), text=f"words {turn}")
+def _words(sender: str, turn: int, text: str = "") -> InboundMessage:
+    return InboundMessage(channel="crowd", chat=sender, sender=sender, id=str(turn), text=f"words {turn}{text}")
 
 
 def _start(store: Path) -> None:
@@ -208,7 +210,7 @@ def _start(store: Path) -> None:
     async def run() -> None:
         with nacre.open(store) as sessions:
             async with Kernel(sessions, lambda _: answering(1)) as kernel:
-                await _through(sessions, kernel, Crowd(0, 0))
+                await serve_crowd(sessions, kernel, Crowd(0, 0))
 
     anyio.run(run)
 

@@ -150,9 +150,9 @@ def _flush(fd: int, sizes: Sequence[int]) -> None:
         os.fdatasync(fd)
 
 
-def answering(count: int, *, pause: Pause | None = None) -> Agent:
+def answering(count: int, *, pause: Pause | None = None, answer: str = _ANSWER) -> Agent:
     """An agent that gives the same answer so many times."""
-    provider = Scripted([_ANSWER if pause is None else [pause, _ANSWER]] * count)
+    provider = Scripted([answer if pause is None else [pause, answer]] * count)
     return Agent(provider=lambda: provider, guard=_allowing)
 
 

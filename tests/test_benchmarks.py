@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nacre
-from benchmarks import contenders, database_contenders, measure, peers, postgres
+from benchmarks import contenders, database_contenders, measure, peers, postgres, scale_model
 from benchmarks.rows import at_most
 from nacre.storage.postgres.address import parse
 from nacre.storage.postgres.schema import init
@@ -65,3 +66,28 @@ def test_flushes_are_counted_between_marks() -> None:
 
 def test_a_figure_beyond_its_bar_is_not_met() -> None:
     assert (at_most("a", 2.01, 2).met, at_most("a", 2.0, 2).met) == (False, True)
+
+
+def test_the_page_about_scale_has_the_tables_of_the_model() -> None:
+    page = (ROOT / "docs" / "scale.md").read_text()
+    found = list(scale_model.tables(scale_model.Turn(), scale_model.Load(), scale_model.Node()))
+    assert [table for table in found if table not in page] == []
+
+
+def test_a_node_that_is_asked_more_keeps_turns_waiting_longer() -> None:
+    calm, busy = (
+        scale_model.simulate_node(rate, scale_model.Turn(), scale_model.Node(cores=2)) for rate in (100, 1_300)
+    )
+    assert calm.p99 < busy.p99
+    assert calm.busy < busy.busy <= 1
+    assert calm.per_flush < busy.per_flush
+
+
+def test_a_row_takes_no_more_than_it_has_time_for() -> None:
+    assert math.isinf(scale_model.simulate_row(1_000, each=0.001, trip=0.001))
+    assert 0.001 < scale_model.simulate_row(100, each=0.001, trip=0.001) < 0.02
+
+
+def test_one_session_is_on_one_node_and_many_are_on_nearly_all() -> None:
+    assert scale_model.nodes_touched(1, 16) == pytest.approx(1)
+    assert 15 < scale_model.nodes_touched(64, 16) < 16
