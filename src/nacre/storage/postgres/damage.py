@@ -34,7 +34,7 @@ from nacre.storage.postgres.erasing import append_mark
 from nacre.storage.postgres.moving import check_not_sealed, lock
 from nacre.storage.postgres.schema import ACTIVE, ARCHIVED
 from nacre.storage.postgres.view import Head, PostgresView, sid_of
-from nacre.storage.postgres.writer import growing
+from nacre.storage.postgres.writer import ABOUT, growing, time_columns
 from nacre.storage.quarantine import IN_PLACE, MISSING, ROTTEN, Aside, entry_of
 from nacre.storage.transaction import Batch, PendingCommit
 
@@ -65,7 +65,7 @@ def verify(database: Database, key: str | None) -> Report:
     return Report(findings=tuple(found))
 
 
-def _findings(database: Database, view: PostgresView, aside: Sequence[_Row]) -> Iterator[Finding]:
+def _findings(database: Database, view: PostgresView, aside: Sequence[Row]) -> Iterator[Finding]:
     """Everything that is wrong with one generation."""
     key, head = view.key, view.head
     known = {n for row in aside if row.aside.uid == head.uid for n in range(row.n, row.upto + 1)}
@@ -136,7 +136,7 @@ def _finding(view: PostgresView, kind: str, n: int, detail: str) -> Finding:
 # ---- setting aside
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """An entry, and which numbers it is about."""
 
     aside: Aside
@@ -144,7 +144,7 @@ class _Row(NamedTuple):
     upto: int
 
 
-def asides(database: Database, key: str | None) -> list[_Row]:
+def asides(database: Database, key: str | None) -> list[Row]:
     """Everything that was set aside of a session, or of all, settled too."""
     if key is None:
         rows = database.connections.read(database.statements.all_quarantined)
@@ -155,7 +155,7 @@ def asides(database: Database, key: str | None) -> list[_Row]:
         of, e, uid, kind, detail, ts, data, settled, n, upto = [(value or b"").decode() for value in row]
         raw = bytes.fromhex(data)
         aside = Aside(int(e), uid.replace("-", ""), of, kind, detail, ts, (raw,) if raw else (), settled)
-        found.append(_Row(aside, int(n), int(upto)))
+        found.append(Row(aside, int(n), int(upto)))
     return found
 
 
@@ -272,8 +272,10 @@ def _append(database: Database, run: Run, key: str, head: Head, asides: Sequence
     for hash_, data in batch.payloads.items():
         run(database.statements.keep_blob, sid, head.uid, batch.records[0].n, hash_, data, database.token)
     state, size = batch.state, sum(map(len, batch.lines))
+    said = next((record.ts for record in reversed(batch.records) if record.t not in ABOUT), None)
+    times = time_columns(said) if said is not None else (None, None)
     values = (batch.n, _encode(state).decode(), state.hd, state.mp, state.live, size)
-    run(database.statements.set_head, sid, head.uid, *values)
+    run(database.statements.set_head, sid, head.uid, *values, *times)
     after = head._replace(n=batch.n, state=state)
     return [record.n for record in batch.records], after
 
@@ -283,16 +285,16 @@ def discard(database: Database, key: str, n: int | None) -> Settlement:
     left = [row.aside for row in _chosen(database, key, n) if not row.aside.settled]
 
     def work(run: Run) -> None:
+        check_not_sealed(database, run)
         for aside in left:
             run(database.statements.settle, sid_of(key), aside.n, "discarded")
-        check_not_sealed(database, run)
 
     if left:
         database.connections.in_transaction(work)
     return Settlement(key=key, entries=tuple(aside.n for aside in left))
 
 
-def _chosen(database: Database, key: str, n: int | None) -> list[_Row]:
+def _chosen(database: Database, key: str, n: int | None) -> list[Row]:
     found = [row for row in asides(database, key) if n in (None, row.aside.n)]
     if n is not None and not found:
         raise SessionNotFound(f"session {key!r} has no quarantine entry {n}")

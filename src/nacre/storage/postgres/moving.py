@@ -80,7 +80,7 @@ def fork(database: Database, key: str, new_key: str, transaction: Transaction) -
         values = [sid_of(new_key), uid, new_key, new.n, _encode(state).decode(), state.hd, state.mp, state.live]
         values += [_encode(levels).decode(), "t" if source.holes else "f", created, minute, len(line) + 1]
         values += ["t" if is_internal(new_key) else "f", folded, cwd, "t" if pinned else "f", array_of(tags)]
-        values.append(sortable(parse_time(created)))
+        values += [sortable(parse_time(created)), (len(line) + 1).bit_length(), state.live.bit_length()]
         run(database.statements.create_fork, *values)
         run(database.statements.add_record, sid_of(new_key), uid, new.n, database.token, None, line)
         # 3. What it shares is kept for it from now on, and so are its own versions of what was erased in the other.

@@ -1,42 +1,40 @@
-"""Those who store something at the same moment share one round trip and one commit."""
+"""Those who store something at the same moment share one round trip and one commit.
+
+A caller that finds nobody else sending sends its statements itself. Those who come meanwhile wait for a thread, which
+sends what waits as one transaction, again and again, until nothing does.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from threading import Lock
+from queue import SimpleQueue
+from threading import Lock, Thread, get_ident
 
-from nacre.storage.postgres.connections import ConnectionLost, Connections, Failed, Link, Request, Result
+from nacre.storage.postgres.connections import Connections, Failed, Link, Request, Result
 
 _MAX_JOBS = 64
-_LANES = 4
+_MAX_THREADS = 4
+_SLOW = 0.02
+"""Seconds after which those who wait get another thread: the first may wait for a row that somebody has locked."""
 
 
 class _Job:
-    """The statements of one caller, and what came of them; `latch` holds the caller until there is something to do."""
+    """The statements of one caller, and what came of them; its caller waits at the latch."""
 
-    __slots__ = ("error", "found", "latch", "leads", "requests")
+    __slots__ = ("error", "found", "latch", "requests")
 
     def __init__(self, requests: Sequence[Request]) -> None:
         self.requests = requests
-        self.found: list[Result | Failed] | None = None
-        self.error: Exception | None = None
-        self.leads = False
+        self.found: list[Result | Failed] = []
+        self.error: BaseException | None = None
         self.latch = Lock()
         self.latch.acquire()
 
-    def wake(self, *, leads: bool = False) -> None:
-        """Wake the caller: there is a result, or it is to send what waits. Twice is harmless."""
-        # Not `or`: another thread may set it between the reading and the writing.
-        if leads:
-            self.leads = True
-        with suppress(RuntimeError):
-            self.latch.release()
-
 
 class Pipeline:
-    """Whoever comes when a connection is free sends what waits, and the next one of those who wait sends the rest.
+    """Sends statements that store something, alone or together with those of other callers.
 
     What is sent together is one transaction: one flush for all. In it rows are locked in the order of their sessions,
     so that two processes never wait for each other in a circle. If a statement fails, nothing was stored, and each
@@ -47,117 +45,107 @@ class Pipeline:
         self._connections = connections
         self._lock = Lock()
         self._waiting: deque[_Job] = deque()
-        self._leaders = 0
-        # Connections that are kept, one for each leader: to take one from the pool costs as much as to encode a record.
+        # The threads that are sending. One that a signal has interrupted takes itself out when it comes again.
+        self._sending: set[int] = set()
+        self._threads: list[Thread] = []
+        # What calls a thread; a None ends one.
+        self._calls: SimpleQueue[object] = SimpleQueue()
+        # Connections that are kept: to take one from the pool costs as much as to encode a record.
         self._links: list[Link] = []
         self.round_trips = 0
 
     def send(self, requests: Sequence[Request]) -> list[Result | Failed]:
         """Run statements as one transaction; they begin with the session's sid. Raises as `Connections.send` does."""
+        me = get_ident()
         with self._lock:
-            is_free = not self._waiting and self._leaders < _LANES
-            self._leaders += is_free
+            self._sending.discard(me)
+            is_free = not self._sending and not self._waiting
+            if is_free:
+                self._sending.add(me)
         if is_free:
             try:
                 return self._send(requests)
             finally:
                 with self._lock:
-                    self._pass_on()
+                    self._sending.discard(me)
+                if self._waiting:
+                    self._call()
         job = _Job(requests)
-        try:
-            with self._lock:
-                self._waiting.append(job)
-                if self._leaders < _LANES:
-                    self._leaders += 1
-                    job.wake(leads=True)
-            job.latch.acquire()
-            while job.leads:
-                self._lead(job)
-                if job.found is None and job.error is None:
-                    # Another one has taken it along, and is not done yet.
-                    job.latch.acquire()
-        except BaseException:
-            # A signal: nobody must wait for this thread.
-            with self._lock:
-                if job in self._waiting:
-                    self._waiting.remove(job)
-                if job.leads:
-                    self._pass_on()
-            raise
+        with self._lock:
+            self._waiting.append(job)
+            is_alone = not self._sending
+        if is_alone:
+            self._call()
+        # A signal may end the wait: what waits is sent all the same, and nobody waits for this thread.
+        while not job.latch.acquire(timeout=_SLOW):
+            if self._waiting:
+                self._call(is_slow=True)
         if job.error is not None:
             raise job.error
-        return job.found or []
+        return job.found
 
-    def _lead(self, own: _Job) -> None:
-        """Send what waits, and let one of those who came meanwhile send the rest."""
-        jobs: list[_Job] = []
-        try:
-            with self._lock:
-                own.leads = False
-                while self._waiting and len(jobs) < _MAX_JOBS:
-                    jobs.append(self._waiting.popleft())
-            if jobs:
+    def _call(self, *, is_slow: bool = False) -> None:
+        """Let a thread send what waits; another one if those that do are slow."""
+        with self._lock:
+            wanted = min(len(self._sending) + 1, _MAX_THREADS) if is_slow else 1
+            if len(self._threads) < wanted:
+                thread = Thread(target=self._serve, name="nacre-pipeline", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        self._calls.put(self)
+
+    def _serve(self) -> None:
+        """Send what waits, whenever it is called; until the store is closed."""
+        me = get_ident()
+        while self._calls.get() is not None:
+            while True:
+                with self._lock:
+                    jobs = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MAX_JOBS))]
+                    (self._sending.add if jobs else self._sending.discard)(me)
+                if not jobs:
+                    break
                 self._run(jobs)
-        except BaseException as failure:
-            for job in jobs:
-                if job.found is None:
-                    job.error = failure if isinstance(failure, Exception) else ConnectionLost("interrupted")
-            if not isinstance(failure, Exception):
-                raise
-        finally:
-            for job in jobs:
-                if job is not own:
-                    job.wake()
-            with self._lock:
-                self._pass_on()
-
-    def _pass_on(self) -> None:
-        """Let the first of those who wait send next; only with the lock.
-
-        Not one who has been told already, and has not begun yet: two leaders would become one, for ever.
-        """
-        following = next((job for job in self._waiting if not job.leads), None)
-        if following is not None:
-            following.wake(leads=True)
-        else:
-            self._leaders -= 1
+                for job in jobs:
+                    job.latch.release()
 
     def _run(self, jobs: list[_Job]) -> None:
-        if len(jobs) > 1:
-            jobs.sort(key=lambda job: str(job.requests[0][1][0]))
+        """Send the statements of several callers, and give each its results."""
+        jobs.sort(key=lambda job: str(job.requests[0][1][0]))
+        try:
             found = self._send([request for job in jobs for request in job.requests])
-            if any(isinstance(one, Failed) for one in found):
-                for job in jobs:
-                    try:
-                        job.found = self._send(job.requests)
-                    except Exception as error:  # noqa: BLE001 - its caller gets it
-                        job.error = error
-                return
-        else:
-            found = self._send(jobs[0].requests)
+        except BaseException as error:  # noqa: BLE001 - the callers get it
+            for job in jobs:
+                job.error = error
+            return
+        if len(jobs) > 1 and any(isinstance(one, Failed) for one in found):
+            for job in jobs:
+                try:
+                    job.found = self._send(job.requests)
+                except BaseException as error:  # noqa: BLE001 - its caller gets it
+                    job.error = error
+            return
         at = 0
         for job in jobs:
             job.found = found[at : at + len(job.requests)]
             at += len(job.requests)
 
     def _send(self, requests: Sequence[Request]) -> list[Result | Failed]:
-        """Send statements over a connection that is kept, or a new one."""
+        """Send statements over a connection that is kept, or one of the pool."""
         self.round_trips += 1
-        link = self._take()
-        is_sound = False
+        link, is_sound = self._take(), False
         try:
             found = link.send(requests)
             is_sound = True
             return found
         finally:
-            if is_sound:
+            # Not the last ones of a small pool: others need connections to read.
+            if is_sound and len(self._links) < min(_MAX_THREADS, self._connections.size - _MAX_THREADS):
                 self._links.append(link)
             else:
-                self._connections.give_back(link, is_sound=False)
+                self._connections.give_back(link, is_sound=is_sound)
 
     def _take(self) -> Link:
-        """A connection that is kept, unless its server has gone, or one of the pool."""
-        # Another thread may have taken the last one since it was looked at.
+        # Another thread may take the last one between a look and the taking.
         with suppress(IndexError):
             while (link := self._links.pop()).is_stale():
                 link.close()
@@ -166,6 +154,10 @@ class Pipeline:
         return self._connections.take()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """End the threads, and give the connections back."""
+        for _ in self._threads:
+            self._calls.put(None)
+        for thread in self._threads:
+            thread.join(timeout=self._connections.timeout)
         while self._links:
             self._connections.give_back(self._links.pop())

@@ -39,7 +39,8 @@ TEXTS = {
         WITH head AS (
             UPDATE {s}.sessions SET n = $3::bigint, state = $4, hd = $5::bigint, mp = $6::bigint, live = $7::bigint,
                 updated = coalesce($8, updated), minute = coalesce($9::integer, minute),
-                changed = floor(date_part('epoch', now()) / 60)::integer, bytes = bytes + $10::bigint
+                changed = floor(date_part('epoch', now()) / 60)::integer, bytes = $10::bigint,
+                bytes_class = $15::smallint, live_class = $16::smallint
             WHERE sid = $1::uuid AND uid = $2::uuid AND n = $11::bigint AND status = 0 AND NOT sealed
             RETURNING 1)
         INSERT INTO {s}.records (sid, uid, n, writer, id, line)
@@ -48,7 +49,8 @@ TEXTS = {
         WITH head AS (
             UPDATE {s}.sessions SET n = $3::bigint, state = $4, hd = $5::bigint, mp = $6::bigint, live = $7::bigint,
                 updated = coalesce($8, updated), minute = coalesce($9::integer, minute),
-                changed = floor(date_part('epoch', now()) / 60)::integer, bytes = bytes + $10::bigint
+                changed = floor(date_part('epoch', now()) / 60)::integer, bytes = $10::bigint,
+                bytes_class = $16::smallint, live_class = $17::smallint
             WHERE sid = $1::uuid AND uid = $2::uuid AND n = $11::bigint AND status = 0 AND NOT sealed
             RETURNING 1)
         INSERT INTO {s}.records (sid, uid, n, writer, id, line)
@@ -57,10 +59,10 @@ TEXTS = {
     "create": """
         WITH place AS (SELECT 1 FROM {s}.store WHERE sealed_to IS NULL FOR SHARE), head AS (
             INSERT INTO {s}.sessions (sid, uid, key, status, n, state, hd, mp, live, first, created, updated, minute,
-                changed, bytes, internal, folded, began, forked)
+                changed, bytes, internal, folded, began, forked, bytes_class, live_class)
             SELECT $1::uuid, $2::uuid, $16, 0, $3::bigint, $4, $5::bigint, $6::bigint, $7::bigint, 1, $17, $8,
                 $9::integer, floor(date_part('epoch', now()) / 60)::integer, $10::bigint, $18::boolean, $11, $19,
-                $20::boolean
+                $20::boolean, $21::smallint, $22::smallint
             FROM place
             WHERE NOT EXISTS (SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND uid >= $2::uuid)
             ON CONFLICT DO NOTHING RETURNING 1), counted AS (
@@ -98,11 +100,10 @@ TEXTS = {
     "create_fork": """
         WITH counted AS (INSERT INTO {s}.counts (sid, status, internal, change) VALUES ($1::uuid, 0, $14::boolean, 1))
         INSERT INTO {s}.sessions (sid, uid, key, status, n, state, hd, mp, live, first, base, forked, holes, created,
-            updated, began, minute, changed, bytes, internal, folded, cwd, pinned, tags)
+            updated, began, minute, changed, bytes, internal, folded, cwd, pinned, tags, bytes_class, live_class)
         VALUES ($1::uuid, $2::uuid, $3, 0, $4::bigint, $5, $6::bigint, $7::bigint, $8::bigint, $4::bigint, $9, true,
             $10::boolean, $11, $19, $19, $12::integer, floor(date_part('epoch', now()) / 60)::integer, $13::bigint,
-            $14::boolean,
-            $15, $16, $17::boolean, $18::text[])""",
+            $14::boolean, $15, $16, $17::boolean, $18::text[], $20::smallint, $21::smallint)""",
     "add_record": """
         INSERT INTO {s}.records (sid, uid, n, writer, id, line)
         VALUES ($1::uuid, $2::uuid, $3::bigint, $4::bigint, $5, $6)""",
@@ -162,6 +163,7 @@ TEXTS = {
         UPDATE {s}.sessions SET patched = true WHERE sid = $1::uuid AND uid = $2::uuid""",
     "set_number": """
         UPDATE {s}.sessions SET n = $3::bigint, state = $4, bytes = bytes + $5::bigint, indexed = -$3::bigint,
+            bytes_class = length(ltrim((bytes + $5::bigint)::bit(64)::text, '0')),
             changed = floor(date_part('epoch', now()) / 60)::integer
         WHERE sid = $1::uuid AND uid = $2::uuid""",
     "add_patch": """
@@ -212,6 +214,8 @@ TEXTS = {
     "set_head": """
         UPDATE {s}.sessions SET n = $3::bigint, state = $4, hd = $5::bigint, mp = $6::bigint, live = $7::bigint,
             bytes = bytes + $8::bigint, updated = coalesce($9, updated), minute = coalesce($10::integer, minute),
+            bytes_class = length(ltrim((bytes + $8::bigint)::bit(64)::text, '0')),
+            live_class = length(ltrim($7::bigint::bit(64)::text, '0')),
             changed = floor(date_part('epoch', now()) / 60)::integer
         WHERE sid = $1::uuid AND uid = $2::uuid""",
     # ---- journals and documents
@@ -313,10 +317,12 @@ TEXTS = {
         WITH counted AS (INSERT INTO {s}.counts (sid, status, internal, change)
             SELECT $1::uuid, $4::smallint, $15::boolean, 1 WHERE $4::smallint <= 1)
         INSERT INTO {s}.sessions (sid, uid, key, status, was, trash, removed, first, created, began, n, state, hd, mp,
-            live, internal, forked, holes, updated, minute, bytes, folded, cwd, pinned, tags, changed)
+            live, internal, forked, holes, updated, minute, bytes, folded, cwd, pinned, tags, changed,
+            bytes_class, live_class)
         VALUES ($1::uuid, $2::uuid, $3, $4::smallint, $5::smallint, $6, $7, $8::bigint, $9, $10, $11::bigint, $12,
             $13::bigint, $14::bigint, $16::bigint, $15::boolean, $17::boolean, $18::boolean, $19, $20::integer,
-            $21::bigint, $22, $23, $24::boolean, $25::text[], floor(date_part('epoch', now()) / 60)::integer)""",
+            $21::bigint, $22, $23, $24::boolean, $25::text[], floor(date_part('epoch', now()) / 60)::integer,
+            length(ltrim($21::bigint::bit(64)::text, '0')), length(ltrim($16::bigint::bit(64)::text, '0')))""",
     "receive_more": """
         WITH known AS (SELECT status, internal FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid),
         counted AS (INSERT INTO {s}.counts (sid, status, internal, change)
@@ -325,6 +331,8 @@ TEXTS = {
         UPDATE {s}.sessions SET status = $3::smallint, was = $4::smallint, trash = $5, removed = $6, n = $7::bigint,
             state = $8, hd = $9::bigint, mp = $10::bigint, live = $11::bigint, holes = holes OR $12::boolean,
             updated = coalesce($13, updated), minute = coalesce($14::integer, minute), bytes = bytes + $15::bigint,
+            bytes_class = length(ltrim((bytes + $15::bigint)::bit(64)::text, '0')),
+            live_class = length(ltrim($11::bigint::bit(64)::text, '0')),
             folded = $16, cwd = $17, pinned = $18::boolean, tags = $19::text[],
             indexed = CASE WHEN $20::boolean THEN -$7::bigint ELSE indexed END,
             changed = floor(date_part('epoch', now()) / 60)::integer

@@ -19,6 +19,7 @@ from nacre.storage.postgres.statements import Statements
 from nacre.storage.recovery import Header
 
 _FIRST_PART, _MAX_PART = 64, 1024
+_MAX_KNOWN = 16 * _MAX_PART
 _MAX_NUMBER = (1 << 63) - 1
 _decode_state = msgspec.json.Decoder(State).decode
 _decode_base = msgspec.json.Decoder(list[tuple[str, str, int]]).decode
@@ -243,6 +244,9 @@ class PostgresView:
                 break
         if self.head.patched and after < self.head.shared:
             found = self._patched(found, after, upto, size, goes_back=goes_back)
+        if len(self._lines) > _MAX_KNOWN:
+            # Whoever reads all of a long session must not have all of it in memory.
+            self._lines.clear()
         for n, line in found:
             self._lines[n] = line
         return found

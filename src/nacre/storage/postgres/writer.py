@@ -204,14 +204,15 @@ class SessionWriter:
         # In the order of the statement's values.
         (updated, minute), state, text = time_columns(ts), record.st, line[:-1].decode()
         row: list[Value] = [self.sid, head.uid, n, _encode(state).decode(), state.hd, state.mp, state.live]
-        row += [updated, minute, len(line), head.n, database.token, None, text]
+        size = head.bytes + len(line)
+        row += [updated, minute, size, head.n, database.token, None, text, size.bit_length(), state.live.bit_length()]
         try:
             if not self._send([(database.statements.append, row)], n=n, uid=head.uid, last=text, send=send):
                 return False
         except Failed:
             # The long way meets it again, if it has not passed, and says what it means.
             return False
-        self._head = head._replace(n=n, state=state, updated=updated, bytes=head.bytes + len(line))
+        self._head = head._replace(n=n, state=state, updated=updated, bytes=size)
         commit.number = n
         return True
 
@@ -394,7 +395,8 @@ class SessionWriter:
         said = next((record.ts for record in reversed(batch.records) if record.t not in ABOUT), None)
         updated, minute = time_columns(said) if said is not None else (None, None)
         size = sum(map(len, batch.lines)) + sum(map(len, batch.payloads.values()))
-        uid = batch.uid
+        size += head.bytes if head is not None and not is_new else 0
+        classes, uid = [size.bit_length(), state.live.bit_length()], batch.uid
         row: list[Value] = [self.sid, uid, batch.n, _encode(state).decode(), state.hd, state.mp, state.live]
         row += [updated, minute, size]
         if is_new:
@@ -402,13 +404,13 @@ class SessionWriter:
             folded = database.labels({}, self.key)[0]
             row += [folded, database.token, *_arrays(batch.records, lines)]
             row += [self.key, created, "t" if is_internal(self.key) else "f", sortable(parse_time(created))]
-            row.append("t" if head is not None and head.forked else "f")
+            row += ["t" if head is not None and head.forked else "f", *classes]
             requests: list[Request] = [(database.statements.create, row)]
         elif len(lines) == 1:
-            row += [batch.n - 1, database.token, batch.records[0].id, lines[0]]
+            row += [batch.n - 1, database.token, batch.records[0].id, lines[0], *classes]
             requests = [(database.statements.append, row)]
         else:
-            row += [batch.records[0].n - 1, database.token, *_arrays(batch.records, lines)]
+            row += [batch.records[0].n - 1, database.token, *_arrays(batch.records, lines), *classes]
             requests = [(database.statements.append_many, row)]
         if state.mp > (head.state.mp if head is not None and not head.status else 0):
             requests += self._labels(batch)
@@ -422,7 +424,7 @@ class SessionWriter:
             assert head is not None  # noqa: S101 - what is not new grows from it
             after = head
         now = updated or after.updated
-        return requests, after._replace(n=batch.n, state=state, updated=now, bytes=after.bytes + size)
+        return requests, after._replace(n=batch.n, state=state, updated=now, bytes=size)
 
     def _labels(self, batch: Batch) -> list[Request]:
         """What sets the columns that a list is narrowed by, if the batch has new ones."""
