@@ -133,8 +133,8 @@ def test_a_synchronous_standby_is_noticed_and_missed() -> None:
         ("standby", {"standby_names": "b", "standbys": 0}, "fail", "none is connected"),
         ("standby", {"standby_names": "b", "standbys": None}, "ok", "may not see"),
         ("connection", {"is_encrypted": True}, "ok", "with TLS"),
-        ("search", {"has_trigrams": True}, "ok", "parts of words are found too"),
-        ("search", {"has_trigrams": False}, "ok", "parts of words are not"),
+        ("search", {"has_trigrams": True}, "ok", "found by an index"),
+        ("search", {"has_trigrams": False}, "ok", "by reading every text"),
     ],
 )
 def test_what_is_wrong_with_a_database_is_said(

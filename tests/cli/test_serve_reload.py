@@ -15,6 +15,7 @@ import anyio
 import pytest
 
 from nacre.cli.commands.serve import _reload
+from nacre.config import Settings
 from nacre.errors import ConfigError
 from nacre.runtime.agents import Agents
 from tests.cli.daemons import PATIENT, PROGRAM, Models, configure, daemon, environment
@@ -23,11 +24,27 @@ from tests.cli.daemons import PATIENT, PROGRAM, Models, configure, daemon, envir
 class Broken:
     """Agents that cannot be changed."""
 
+    settings = Settings({}, {})
+
     def __init__(self, error: Exception) -> None:
         self._error = error
 
     async def change(self, settings: Any) -> list[str]:
         raise self._error
+
+
+def test_a_reload_says_that_another_store_needs_a_restart(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Willing(Broken):
+        async def change(self, settings: Any) -> list[str]:
+            self.settings = settings
+            return []
+
+    monkeypatch.setenv("NACRE_STORE_URL", "postgresql://127.0.0.1/db")
+    with caplog.at_level(logging.WARNING):
+        anyio.run(_reload, cast("Agents", Willing(ConfigError(""))))
+    assert "store.url has changed; the daemon keeps its store until it is restarted" in caplog.text
 
 
 @pytest.mark.parametrize("error", [ConfigError("no"), PermissionError("no"), RuntimeError("no")])

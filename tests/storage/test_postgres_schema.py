@@ -34,7 +34,7 @@ def test_tables_are_made_once_and_keep_what_is_in_them(database: str) -> None:
 
 
 def test_a_database_without_tables_says_how_to_make_them(database: str) -> None:
-    with pytest.raises(StoreError, match=r"has no tables of nacre in schema 'test_.* run `nacre store init 'postgresql"):
+    with pytest.raises(StoreError, match=r"no tables of nacre in schema 'test_.* run `nacre store init 'postgresql"):
         nacre.open(database)
     with pytest.raises(StoreError, match="has no tables of nacre: run `nacre store init 'postgresql"):
         upgrade(parse(database))

@@ -129,6 +129,6 @@ def _check_clock(found: Inspection) -> Check:
 
 def _check_search(found: Inspection) -> Check:
     if found.has_trigrams:
-        return Check("search", "ok", "pg_trgm is installed: parts of words are found too")
+        return Check("search", "ok", "pg_trgm is installed: parts of words are found by an index")
     hint = "as a superuser, in this database: CREATE EXTENSION pg_trgm; then `nacre store upgrade`"
-    return Check("search", "ok", "pg_trgm is not installed: whole words are found, parts of words are not", hint)
+    return Check("search", "ok", "pg_trgm is not installed: parts of words are found by reading every text", hint)
