@@ -246,7 +246,7 @@ def test_one_whose_storing_with_its_answer_is_in_doubt_is_stored_once(
 def test_only_the_newest_stay_in_memory(begun: Sessions) -> None:
     async def play() -> LiveSession:
         session = LiveSession(begun, "k")
-        session.read()
+        await session.read()
         for number in range(200):
             session.save_with_next(Message(role="user", content="ask"), id=str(number))
             await session.commit([Message(role="assistant", content="yes")])
@@ -259,12 +259,12 @@ def test_only_the_newest_stay_in_memory(begun: Sessions) -> None:
 def test_each_of_two_messages_is_stored_under_its_own_id(begun: Sessions) -> None:
     async def play() -> None:
         session = LiveSession(begun, "k")
-        session.read()
+        await session.read()
         session.save_with_next(Message(role="user", content="first"), id="1")
         await session.commit_once(Message(role="user", content="second"), id="2")
         # A repeat of each is known by its id, and the message is not stored again.
         again = LiveSession(begun, "k")
-        again.read()
+        await again.read()
         for id, text in (("1", "first"), ("2", "second")):
             await again.commit_once(Message(role="user", content=text), id=id)
 
@@ -275,7 +275,7 @@ def test_each_of_two_messages_is_stored_under_its_own_id(begun: Sessions) -> Non
 def test_no_id_is_dropped_for_that_of_a_message_that_waits(begun: Sessions) -> None:
     async def play() -> None:
         session = LiveSession(begun, "k")
-        session.read()
+        await session.read()
         session.save_with_next(Message(role="user", content="first"), id="1")
         with pytest.raises(ValueError, match="one id"):
             await session.commit([Message(role="user", content="second")], id="2")
@@ -290,7 +290,7 @@ def test_a_conflict_over_a_message_that_waits_is_not_taken_for_one_over_the_next
 
     async def play() -> None:
         session = LiveSession(begun, "k")
-        session.read()
+        await session.read()
         session.save_with_next(Message(role="user", content="first"), id="1")
         with pytest.raises(nacre.Conflict, match="'1' was used for other content"):
             await session.commit_once(Message(role="user", content="second"), id="2")

@@ -48,6 +48,10 @@ class Few:
     def hold(self, key: str) -> nacre.Lease:
         return self.__sessions.hold(key)
 
+    @property
+    def is_shared(self) -> bool:
+        return self.__sessions.is_shared
+
 
 def guard(_: str, __: Any) -> Any:
     async def decide(_: Tool, __: ToolCall) -> str:

@@ -171,13 +171,12 @@ class Actor:
     async def _answer_next(self) -> None:
         request = self._request = self._mailbox.popleft()
         try:
-            self._session.take_turn()
+            await self._session.take_turn()
             request.settle(await self._answer(request))
         except NacreError as error:
             request.settle(error=error)
         finally:
-            if self._session.lease is not None:
-                self._session.lease.close()
+            await self._session.give_turn_back()
             self._agent.after(self._session.key)
         self._request = None
 
@@ -191,9 +190,9 @@ class Actor:
         """Commit the message of a request and run the turn that answers it, unless it was answered before."""
         first = None if request.message is None else request.message.id
         if first is None:
-            self._session.read()
+            await self._session.read()
         else:
-            self._session.refresh()
+            await self._session.refresh()
         system = self._agent.system()
         if (earlier := await self._commit_message(request.message, system, may_wait=True)) is not None:
             return earlier
@@ -297,7 +296,7 @@ class Actor:
                     await session.commit([])
                 summary_notice = await agent.make_room(session.key)
             if summary_notice is not None:
-                session.read()
+                await session.read()
                 found = self._make_request(material, below=below)
             left_out = [f"{found.left_out} earlier messages are not shown to the model"] if found.left_out else []
             new = [text for text in (*left_out, *found.cuts) if text not in self._notices]

@@ -50,6 +50,10 @@ class KernelSessions(Protocol):
     def hold(self, key: str) -> Lease:
         """The lease of a session's turn."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether a call may wait for the network; then it is made in a thread."""
+
 
 async def no_wait() -> None:
     """The pace of a process where every turn may go on at once."""
@@ -80,31 +84,45 @@ class LiveSession:
         self.unsaved: list[Message] = []
         self._unsaved_id = ""
 
-    def take_turn(self) -> None:
+    async def take_turn(self) -> None:
         """Take the turn; from then on commits are refused with LeaseLost if another takes it over."""
         # What an earlier turn could not store comes again.
         self.unsaved = []
         self.lease = self._sessions.hold(self.key)
-        self.lease.take()
+        await self._ask(self.lease.take)
 
-    def read(self) -> None:
+    async def give_turn_back(self) -> None:
+        """Let others take the turn, whatever is cancelled meanwhile."""
+        if self.lease is not None and self._sessions.is_shared:
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(self.lease.close)
+        elif self.lease is not None:
+            self.lease.close()
+
+    async def _ask(self, call: Callable[[], T]) -> T:
+        """Ask the store: at once, or in a thread where the answer comes over the network."""
+        return await to_thread.run_sync(call) if self._sessions.is_shared else call()
+
+    async def read(self) -> None:
         """Read the session as it is now."""
-        now = self._sessions.snapshot(self.key, last=self._max_kept)
+        now = await self._ask(lambda: self._sessions.snapshot(self.key, last=self._max_kept))
         self.messages, self._numbers = list(now.messages), list(now.numbers)
         self._by_id = replies.MessagesById(self.messages)
         self.now = replace(now, messages=[], numbers=[])
         self._used, self._used_since = [], now.n
         self._last_user = next((message for message in reversed(self.messages) if message.role == "user"), None)
         if self._last_user is None and self.messages:
-            self._last_user = self._sessions.read(self.key, replies.last_words)
+            self._last_user = await self._ask(lambda: self._sessions.read(self.key, replies.last_words))
 
-    def refresh(self) -> None:
+    async def refresh(self) -> None:
         """Read the session again if somebody else has written to it, as a summary does."""
-        is_read = self.now.n >= 0
-        if is_read and (self.is_current or self._sessions.snapshot(self.key, last=0).version == self.now.version):
+        if self.now.n >= 0 and await self._ask(self._is_unchanged):
             self._used, self._used_since = [], self.now.n
         else:
-            self.read()
+            await self.read()
+
+    def _is_unchanged(self) -> bool:
+        return self.is_current or self._sessions.snapshot(self.key, last=0).version == self.now.version
 
     @property
     def is_current(self) -> bool:
@@ -165,7 +183,7 @@ class LiveSession:
         try:
             await self.commit([*prompt, message], id=id)
         except Conflict as error:
-            self.read()
+            await self.read()
             if not id or not self.now.n or isinstance(error, LeaseLost):
                 raise
         if not id or self.has(id):
@@ -187,7 +205,7 @@ class LiveSession:
             if isinstance(error, LeaseLost):
                 raise
             # It is stored: a commit of it and more failed and left that unknown.
-            self.read()
+            await self.read()
 
     async def commit(self, entries: Sequence[Entry | SetMeta], *, id: str | None = None) -> int:
         """Store entries as one transaction, and return when they are durable, whatever is cancelled meanwhile.
@@ -216,7 +234,7 @@ class LiveSession:
         is_next = before.n > 0 and number == before.n + len(entries)
         if not is_next or any(isinstance(entry, SetMeta) for entry in entries):
             # Somebody else wrote too, it was stored before, or the session is new: read it again.
-            self.read()
+            await self.read()
             return number
         added: list[Message] = []
         for at, entry in enumerate(entries, before.n + 1):
