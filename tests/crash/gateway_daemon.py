@@ -1,6 +1,7 @@
 """A warm process that forks `nacre serve` again and again; each life may end by SIGKILL at a step of the test's choice.
 
-A step is a call of the store to the operating system, or the beginning or the end of one of `ACTS`.
+A step is a call of the store to the operating system, or the beginning or the end of a round trip to a database or of
+one of `ACTS`.
 With workers, one of them may end at a step of its own, once in each life.
 Run as a program, with the number of a socket, it takes one order at a time: JSON, and a pipe for all output.
 """
@@ -37,6 +38,7 @@ from nacre.runtime import daemon
 from nacre.runtime.gateway.gateway import Gateway
 from nacre.runtime.gateway.inbox import Inbox
 from nacre.storage import file_store
+from nacre.storage.postgres.connections import Link
 from nacre.storage.system import System
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -145,6 +147,15 @@ def arm(steps: Steps) -> None:
             super().__init__(*args, **{"system": Counted(), **options})
 
     file_store.FileStore = FileStore  # type: ignore[misc] # so that `nacre.open` makes these
+    send = Link.send
+
+    def counted_send(link: Link, *args: Any) -> Any:
+        steps(STORE)
+        found = send(link, *args)
+        steps(STORE)
+        return found
+
+    Link.send = counted_send  # type: ignore[assignment,method-assign]
     for kind, act in ACTS:
         setattr(kind, act, _counted(getattr(kind, act), f"{kind.__name__}.{act}", steps))
 

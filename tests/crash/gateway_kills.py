@@ -23,6 +23,8 @@ from nacre.channels.channel import AGAIN, InboundMessage, key_of
 from nacre.history.replies import is_final
 from nacre.messages import Message
 from nacre.runtime.gateway.inbox import Inbox
+from nacre.storage.postgres.address import parse
+from nacre.storage.postgres.schema import init
 from tests.channels.servers import Server
 from tests.channels.test_matrix import Person, person, registered
 from tests.crash.gateway_daemon import STEPS, STORE, Death, Launcher, Order
@@ -34,6 +36,8 @@ LONGEST = 120.0
 """How long a conversation may take, in seconds."""
 SHORT = 7
 """How many records the inbox gets before it is begun anew: few, so that this comes to be killed, too."""
+LEASE = 3
+"""Seconds after which another gateway takes over from one that was killed."""
 _SLOWLY = 0.02
 
 
@@ -46,6 +50,12 @@ class Servers(Struct, frozen=True):
     launcher: Launcher
     workspace: Path
     workers: int = 0
+    database: str = ""
+    at_once: int = 1
+
+    def store(self, room: Path) -> str:
+        """Where the sessions of a conversation are: in its room, or in a schema of its own."""
+        return f"{self.database}?schema=gateway_{room.name}" if self.database else str(room / "store")
 
 
 class Tally(Struct):
@@ -104,68 +114,82 @@ def worker_death(seed: str) -> Death:
 
 
 class Daemon:
-    """`nacre serve` through all its lives."""
+    """`nacre serve` through all its lives, on one machine or on several at once that share a database."""
 
     def __init__(self, servers: Servers, room: Path, environment: dict[str, str], ends: Sequence[Death]) -> None:
         self.kills: list[str] = []
         self.worker_kills: list[str] = []
         self.steps = 0
-        self._launcher, self._workers = servers.launcher, servers.workers
-        self._room, self._environment, self._ends = room, environment, ends
-        self._life, self._port, self._pid = 0, 0, 0
-        self._is_ending, self._is_over = False, False
+        self._servers, self._room, self._environment = servers, room, environment
+        self._deaths = list(ends)
+        self._life = 0
+        self._up: dict[int, tuple[int, int]] = {}
+        """The port and the process of each life that is up."""
+        self._is_ending, self._machines = False, servers.at_once
         self._change = Change()
 
     async def run(self) -> None:
-        for death in (*self._ends, Death()):
-            self._life += 1
-            await self._live(death)
-            if self._is_ending:
-                break
-        self._is_over = True
+        async with anyio.create_task_group() as machines:
+            for _ in range(self._servers.at_once):
+                machines.start_soon(self._run_machine)
+
+    async def _run_machine(self) -> None:
+        while not self._is_ending:
+            await self._live(self._deaths.pop(0) if self._deaths else Death())
+        self._machines -= 1
         self._change.happens()
 
     async def __call__(self, *, after: int) -> tuple[int, int]:
         """Wait until it is up in a later life."""
-        await self._change.until(lambda: bool(self._port) and self._life > after)
-        return self._life, self._port
+        await self._change.until(lambda: any(life > after for life in self._up))
+        life = max(self._up)
+        return life, self._up[life][0]
 
     async def end(self) -> None:
         """Stop it as an administrator does, and wait for its end; if it is killed just now, in its next life."""
-        life = 0
-        while not self._is_ending:
-            life, _ = await self(after=life)
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGTERM)
-                self._is_ending = True
-        await self._change.until(lambda: self._is_over)
+        while self._machines:
+            await self._change.until(lambda: len(self._up) == self._machines)
+            self._is_ending = True
+            for life, (_, pid) in list(self._up.items()):
+                del self._up[life]
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+            await self._change.until(lambda: not self._machines or bool(self._up))
 
     async def _live(self, death: Death) -> None:
-        said, kills = "", len(self.kills)
+        self._life += 1
+        said, kills, life = "", len(self.kills), self._life
+        room, environment = self._room, self._environment
+        if self._servers.at_once > 1:
+            # Each time another machine: what the last one had on its disk is gone with it.
+            room = self._room / f"machine-{life}"
+            room.mkdir()
+            environment = {**environment, "HOME": str(room), "NACRE_HOME": str(room / "store")}
         order = Order(
-            room=str(self._room),
-            environment=self._environment,
+            room=str(room),
+            environment=environment,
             inbox=SHORT,
             death=death,
-            workers=self._workers,
-            worker_death=worker_death(f"{self._room.name} {self._life}"),
+            workers=self._servers.workers,
+            worker_death=worker_death(f"{self._room.name} {life}"),
         )
-        async with _lines(self._launcher.launch(order)) as lines:
+        async with _lines(self._servers.launcher.launch(order)) as lines:
             async for line in lines:
                 said += line.decode(errors="replace")
                 if line.startswith(b"{"):
-                    self._told(json.loads(line))
-        self._port = 0
+                    self._told(life, json.loads(line))
+        self._up.pop(life, None)
+        self._change.happens()
         assert self._is_ending or len(self.kills) > kills, f"the daemon ended by itself: {said}"
         assert "Traceback" not in said, said
 
-    def _told(self, facts: dict[str, Any]) -> None:
+    def _told(self, life: int, facts: dict[str, Any]) -> None:
         if "killed" in facts:
             self.kills.append(facts["killed"])
         if "worker killed" in facts:
             self.worker_kills.append(facts["worker killed"])
         if "port" in facts:
-            self._port, self._pid = facts["port"], facts["pid"]
+            self._up[life] = facts["port"], facts["pid"]
         self.steps = facts.get("steps", self.steps)
         self._change.happens()
 
@@ -188,7 +212,7 @@ class Scene(Struct, frozen=True, kw_only=True):
     """Everybody in a conversation, and where the daemon keeps things."""
 
     name: str
-    store: Path
+    store: str
     daemon: Daemon
     talker: OnIrc
     writer: Person
@@ -226,7 +250,7 @@ async def _scene(servers: Servers, room: Path, name: str, ends: Sequence[Death])
         chat = await writer.room(bot)
         yield Scene(
             name=name,
-            store=room / "store",
+            store=servers.store(room),
             daemon=daemon,
             talker=talker,
             writer=writer,
@@ -270,7 +294,11 @@ def _configured(servers: Servers, room: Path, name: str, secrets: dict[str, str]
         "XDG_CACHE_HOME": room / "cache",
         "NACRE_HOME": room / "store",
     }
-    return {"NACRE_SERVE_TOKEN": TOKEN, **{name: str(path) for name, path in homes.items()}}
+    environment = {"NACRE_SERVE_TOKEN": TOKEN, **{name: str(path) for name, path in homes.items()}}
+    if servers.database:
+        init(parse(servers.store(room)))
+        environment |= {"NACRE_STORE_URL": servers.store(room), "NACRE_STORE_LEASE_SECONDS": str(LEASE)}
+    return environment
 
 
 def _settings(keys: dict[str, Any]) -> list[str]:
@@ -286,7 +314,7 @@ async def _talk(scene: Scene) -> None:
             tasks.start_soon(client.talk, GROUPS)
 
 
-async def _drained(store: Path) -> None:
+async def _drained(store: str) -> None:
     """Wait until the daemon has nothing left to answer."""
     deadline = time.monotonic() + LONGEST
     while _open(store):
@@ -294,7 +322,7 @@ async def _drained(store: Path) -> None:
         await anyio.sleep(_SLOWLY)
 
 
-def _open(store: Path) -> list[InboundMessage]:
+def _open(store: str) -> list[InboundMessage]:
     with nacre.open(store) as sessions:
         return Inbox(sessions).read()
 

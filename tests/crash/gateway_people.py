@@ -17,6 +17,7 @@ from tests.ollama_server import Answer, OllamaServer, called, done, said
 
 TOKEN = "for the campaign"  # noqa: S105 - of a server that lives for a test
 MODEL = "parrot"
+_IMPATIENT = 0.1
 _THINKING = 0.02
 """Seconds for a piece of an answer, so that words come in the middle of a turn, too."""
 _ANSWER = re.compile(r"re:(\S+)")
@@ -193,6 +194,11 @@ class OverHttp:
                 response = await (self._by_key if self._has_keys else self._by_retry)(port, word, tries)
             except httpx2.TransportError:
                 tries += 1
+                continue
+            if response.status_code == 409 and '"locked"' in response.text:
+                # The turn of a process that died lasts until its lease has expired.
+                await anyio.sleep(_IMPATIENT)
+                life, tries = life - 1, tries + 1
                 continue
             if response.status_code == 503:
                 assert "the process that was answering has ended" in response.text

@@ -20,10 +20,12 @@ from tests.crash.gateway_daemon import Launcher
 from tests.crash.gateway_kills import Servers, Tally, answered, converse, deaths, repeats
 from tests.crash.gateway_people import Parrot
 from tests.ollama_server import serving
+from tests.postgres.servers import PostgresServer
 
 AT_ONCE = 4
 CONVERSATIONS, IN_A_CAMPAIGN = 20, 500
 WITH_WORKERS = 10
+IN_A_DATABASE, IN_TWO_PLACES = 5, 200
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +67,46 @@ def test_so_it_is_with_workers_that_are_killed_too(
     assert tally.worker_kills.total() >= count
 
 
-async def held(chat_servers: tuple[Server, Server], room: Path, workspace: Path, count: int, workers: int = 0) -> Tally:
+def test_so_it_is_in_a_database(
+    chat_servers: tuple[Server, Server], room: Path, tmp_path: Path, campaign: bool, postgres: PostgresServer
+) -> None:
+    count = int(os.environ.get("NACRE_CONVERSATIONS") or (IN_TWO_PLACES if campaign else IN_A_DATABASE))
+    tally = anyio.run(held, chat_servers, room, tmp_path, count, 0, postgres.url(), 1)
+    sys.stdout.write(f"{tally}\n")
+    assert tally.conversations == count
+    assert tally.kills.total() >= count
+
+
+def test_another_gateway_takes_over_from_one_that_is_killed(
+    chat_servers: tuple[Server, Server], room: Path, tmp_path: Path, campaign: bool, postgres: PostgresServer
+) -> None:
+    count = int(os.environ.get("NACRE_CONVERSATIONS") or (IN_TWO_PLACES if campaign else IN_A_DATABASE))
+    tally = anyio.run(held, chat_servers, room, tmp_path, count, 0, postgres.url(), 2)
+    sys.stdout.write(f"{tally}\n")
+    assert tally.conversations == count
+    assert tally.kills.total() >= count
+
+
+async def held(
+    chat_servers: tuple[Server, Server],
+    room: Path,
+    workspace: Path,
+    count: int,
+    workers: int = 0,
+    database: str = "",
+    at_once: int = 1,
+) -> Tally:
     """Hold conversations, some at once; the first is left alone, to see how many steps there are."""
     tally, limit = Tally(), anyio.CapacityLimiter(AT_ONCE)
     with Launcher() as launcher:
         async with serving(Parrot()) as model:
-            servers = Servers(*chat_servers, model.host, launcher, workspace, workers)
+            servers = Servers(*chat_servers, model.host, launcher, workspace, workers, database, at_once)
 
             async def one(number: int) -> None:
                 ends = deaths(number, count, tally.steps) if number else []
                 async with limit:
-                    name = f"w{number}" if workers else f"c{number}"
+                    kind = "w" if workers else "g" if at_once > 1 else "d" if database else "c"
+                    name = f"{kind}{number}"
                     (room / name).mkdir()
                     try:
                         tally.add(await converse(servers, room / name, name, ends))
