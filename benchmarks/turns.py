@@ -84,7 +84,7 @@ def contexts(scene: Scene) -> Iterator[Row]:
 def _shown(store: Path, key: str) -> None:
     with nacre.open(store) as sessions:
         conversation = LiveSession(sessions, key)
-        conversation.read()
+        anyio.run(conversation.read)
         conversation.window(32_000, summary=12_000)
 
 
