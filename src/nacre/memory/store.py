@@ -275,8 +275,9 @@ KEY = "nacre:memory"
 TITLE = "what nacre remembers"
 _NEXT = "nacre:memory.next"
 _LOCK = "nacre:memory.lock"
-_TIMEOUT = 30.0
-_PAUSE = 0.02
+# Longer than a lease of a process that died lasts in a database.
+_TIMEOUT = 60.0
+_PAUSE, _MAX_PAUSE = 0.02, 0.5
 _MAX_EPOCHS = 256
 _BATCH = 256
 
@@ -289,7 +290,7 @@ class FactStore:
 
     def __init__(self, sessions: Sessions, system: System) -> None:
         self.state = State()
-        self._sessions = sessions.with_internal_keys()
+        self._sessions = self._writable = sessions.with_internal_keys()
         self._system = system
         self._known = ("", 0)
         self._epochs: tuple[str, ...] = ()
@@ -318,7 +319,7 @@ class FactStore:
         with self._lock:
             hold = self._sessions.hold(_LOCK)
             # Others have it for moments only.
-            end = time.monotonic() + _TIMEOUT
+            end, pause = time.monotonic() + _TIMEOUT, _PAUSE
             while not self._depth:
                 try:
                     hold.take()
@@ -326,7 +327,11 @@ class FactStore:
                 except SessionBusy:
                     if time.monotonic() > end:
                         raise
-                    time.sleep(_PAUSE)
+                    time.sleep(pause)
+                    pause = min(2 * pause, _MAX_PAUSE)
+            if not self._depth and self._sessions.is_shared:
+                # One that was stopped for too long meanwhile must not change what is another's by then.
+                self._writable = self._sessions.with_internal_keys(held=hold)
             self._depth += 1
             try:
                 self._refresh()
@@ -355,7 +360,7 @@ class FactStore:
         """Add parts, all or none; only within `hold`. Raises Conflict if the id was used before."""
         begins = [] if self._known[1] else [SetMeta({"title": TITLE, "epoch": self._system.random(8).hex()})]
         entries: list[AppendRecord | SetMeta] = [*begins, *map(note_of, parts)]
-        number = self._sessions.submit(KEY, entries, id=id).result()
+        number = self._writable.submit(KEY, entries, id=id).result()
         if begins or number != self._known[1] + len(parts):
             self._refresh()
             return
@@ -374,9 +379,9 @@ class FactStore:
         parts = list(self.state.survivors(doomed))
         notes = [note_of(part) for part in parts]
         self._fill(_NEXT, notes, meta)
-        self._sessions.delete(KEY)
+        self._writable.delete(KEY)
         self._fill(KEY, notes, meta)
-        self._sessions.delete(_NEXT)
+        self._writable.delete(_NEXT)
         self._load(parts, self._position())
 
     def _refresh(self) -> None:
@@ -391,10 +396,10 @@ class FactStore:
                 # Let the log of an erasure that was killed take the place of this one; an incomplete one is dropped.
                 new = self._sessions.snapshot(_NEXT, last=0).meta
                 if new.get("epoch") and now[0] != new["epoch"]:
-                    self._sessions.delete(KEY)
+                    self._writable.delete(KEY)
                     entries = (entry for entry in self._sessions.records(_NEXT) if entry.kind.startswith("x."))
                     self._fill(KEY, [AppendRecord(entry.kind, entry.data) for entry in entries], new)
-                self._sessions.delete(_NEXT)
+                self._writable.delete(_NEXT)
                 now = self._position()
             else:
                 with self.hold():
@@ -405,10 +410,10 @@ class FactStore:
 
     def _fill(self, key: str, notes: Sequence[AppendRecord], meta: dict[str, Any]) -> None:
         """Write a log in batches, since opening one reads the last batch; with its meta it is complete."""
-        self._sessions.delete(key)
+        self._writable.delete(key)
         for at in range(0, len(notes), _BATCH):
-            self._sessions.submit(key, notes[at : at + _BATCH]).result()
-        self._sessions.submit(key, [SetMeta(meta)]).result()
+            self._writable.submit(key, notes[at : at + _BATCH]).result()
+        self._writable.submit(key, [SetMeta(meta)]).result()
 
     def _load(self, parts: Iterable[Part], position: tuple[str, int]) -> None:
         """Make these parts all that there is."""
