@@ -38,7 +38,7 @@ SHORT = 7
 """How many records the inbox gets before it is begun anew: few, so that this comes to be killed, too."""
 LEASE = 3
 """Seconds after which another gateway takes over from one that was killed."""
-_SLOWLY = 0.02
+_SLOWLY, _SOON = 0.02, 1.0
 
 
 class Servers(Struct, frozen=True):
@@ -156,6 +156,15 @@ class Daemon:
                     os.kill(pid, signal.SIGTERM)
             await self._change.until(lambda: not self._machines or bool(self._up))
 
+    async def roles(self, client: httpx2.AsyncClient) -> dict[int, str]:
+        """What each process that answers says of its role, by its process id."""
+        found = {}
+        for port, pid in list(self._up.values()):
+            with suppress(httpx2.TransportError):
+                answer = await client.get(f"http://127.0.0.1:{port}/readyz", timeout=_SOON)
+                found[pid] = str(answer.json()["role"])
+        return found
+
     async def _live(self, death: Death) -> None:
         self._life += 1
         said, kills, life = "", len(self.kills), self._life
@@ -218,6 +227,7 @@ class Scene(Struct, frozen=True, kw_only=True):
     writer: Person
     room: str
     bot: str
+    client: httpx2.AsyncClient
     clients: dict[str, OverHttp]
 
 
@@ -232,6 +242,44 @@ async def converse(servers: Servers, room: Path, name: str, ends: Sequence[Death
             await scene.talker.hear_all()
             history = await scene.writer.all(scene.room)
     return _checked(scene, history)
+
+
+async def outlast_a_pause(servers: Servers, room: Path, name: str) -> list[str]:
+    """Talk on Matrix while the gateway that serves it is stopped, until another does, and then goes on.
+
+    Returns what is to be read in the room afterwards.
+    """
+    with anyio.fail_after(LONGEST):
+        async with _scene(servers, room, name, ()) as scene, anyio.create_task_group() as tasks:
+            tasks.start_soon(scene.daemon.run)
+            client = scene.client
+
+            async def until(roles: list[str]) -> list[int]:
+                """Wait until the processes that answer have these roles; the ids of those that serve."""
+                while sorted((found := await scene.daemon.roles(client)).values()) != roles:  # noqa: ASYNC110 - it is asked over HTTP
+                    await anyio.sleep(_SLOWLY)
+                return [pid for pid, role in found.items() if role == "serving"]
+
+            await until(["serving", "waiting"])
+            await talk_on_matrix(scene.writer, scene.room, GROUPS[:1])
+            [stopped] = await until(["serving", "waiting"])
+            os.kill(stopped, signal.SIGSTOP)
+            try:
+                await talk_on_matrix(scene.writer, scene.room, GROUPS[1:2])
+                await until(["serving"])
+            finally:
+                os.kill(stopped, signal.SIGCONT)
+            await until(["serving", "waiting"])
+            await talk_on_matrix(scene.writer, scene.room, GROUPS[2:])
+            await _drained(scene.store)
+            await scene.daemon.end()
+            history = await scene.writer.all(scene.room)
+    on_matrix = InboundMessage(
+        channel="matrix", account=scene.bot, chat=scene.room, sender=scene.writer.user, id="", text=""
+    )
+    with nacre.open(scene.store) as sessions:
+        assert answered(sessions, key_of(on_matrix)) == [word for group in GROUPS for word in group]
+    return history
 
 
 @asynccontextmanager
@@ -256,6 +304,7 @@ async def _scene(servers: Servers, room: Path, name: str, ends: Sequence[Death])
             writer=writer,
             room=chat,
             bot=bot,
+            client=client,
             clients=clients,
         )
 

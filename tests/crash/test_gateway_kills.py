@@ -17,8 +17,8 @@ from nacre.channels.channel import AGAIN
 from tests.channels.servers import Server, ngircd, synapse
 from tests.conftest import SHARED_MEMORY
 from tests.crash.gateway_daemon import Launcher
-from tests.crash.gateway_kills import Servers, Tally, answered, converse, deaths, repeats
-from tests.crash.gateway_people import Parrot
+from tests.crash.gateway_kills import GROUPS, Servers, Tally, answered, converse, deaths, outlast_a_pause, repeats
+from tests.crash.gateway_people import Parrot, words_in
 from tests.ollama_server import serving
 from tests.postgres.servers import PostgresServer
 
@@ -85,6 +85,20 @@ def test_another_gateway_takes_over_from_one_that_is_killed(
     sys.stdout.write(f"{tally}\n")
     assert tally.conversations == count
     assert tally.kills.total() >= count
+
+
+def test_a_gateway_that_was_stopped_for_too_long_leaves_the_channels_to_another(
+    chat_servers: tuple[Server, Server], room: Path, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    async def run() -> list[str]:
+        with Launcher() as launcher:
+            async with serving(Parrot()) as model:
+                servers = Servers(*chat_servers, model.host, launcher, tmp_path, 0, postgres.url(), 2)
+                (room / "paused").mkdir()
+                return await outlast_a_pause(servers, room / "paused", "paused")
+
+    history = anyio.run(run)
+    assert [word for text in history for word in words_in(text)] == [word for group in GROUPS for word in group]
 
 
 async def held(

@@ -30,6 +30,8 @@ from nacre.runtime.gateway.gateway import SILENT, TOO_FAST, Gateway, Room
 from nacre.runtime.gateway.inbox import KEYS, Inbox, forget_answered, id_of, name_of
 from nacre.sessions import Sessions
 from nacre.storage.file_store import FileStore
+from nacre.storage.postgres.address import parse
+from nacre.storage.postgres.schema import init
 from nacre.storage.system import System
 from tests.agent.scene import agent
 from tests.agent.test_kills import Deadly
@@ -91,6 +93,16 @@ class Line:
         """There is nothing to close."""
 
 
+@pytest.fixture(params=["files", "database"])
+def place(request: pytest.FixtureRequest, root: Path) -> str:
+    """Where the sessions of a gateway are: a folder, or a database."""
+    if request.param == "files":
+        return str(root)
+    url = str(request.getfixturevalue("database"))
+    init(parse(url))
+    return url
+
+
 def words(text: str, sender: str = "ann", id: str = "", **fields: Any) -> InboundMessage:
     return InboundMessage(channel="line", chat="c", sender=sender, id=id or text, text=text, **fields)
 
@@ -132,7 +144,7 @@ async def serve(
         await anyio.wait_all_tasks_blocked()
 
 
-def served(root: Path, arriving: Sequence[InboundMessage], *, enough: int, **options: Any) -> Line:
+def served(root: Path | str, arriving: Sequence[InboundMessage], *, enough: int, **options: Any) -> Line:
     async def run() -> Line:
         line = Line(arriving, enough=enough, broken=options.pop("broken", 0))
         with nacre.open(root) as sessions:
@@ -142,81 +154,81 @@ def served(root: Path, arriving: Sequence[InboundMessage], *, enough: int, **opt
     return anyio.run(run)
 
 
-def texts(root: Path, arrived: InboundMessage) -> list[Any]:
+def texts(root: Path | str, arrived: InboundMessage) -> list[Any]:
     with nacre.open(root) as sessions:
         return [message.content for message in sessions.get_history(key_of(arrived))]
 
 
-def test_words_are_answered_where_they_came_from(root: Path) -> None:
-    line = served(root, [words("hi"), words("ho", "bob")], enough=2)
+def test_words_are_answered_where_they_came_from(place: str) -> None:
+    line = served(place, [words("hi"), words("ho", "bob")], enough=2)
     assert sorted(line.sent) == [("ann", "re: hi"), ("bob", "re: ho")]
-    assert texts(root, words("hi")) == ["hi", "re: hi"]
+    assert texts(place, words("hi")) == ["hi", "re: hi"]
 
 
-def test_words_of_one_sender_are_answered_in_order(root: Path) -> None:
-    line = served(root, [words(str(number)) for number in range(20)], enough=20)
+def test_words_of_one_sender_are_answered_in_order(place: str) -> None:
+    line = served(place, [words(str(number)) for number in range(20)], enough=20)
     assert line.sent == [("ann", f"re: {number}") for number in range(20)]
 
 
-def test_words_that_come_again_are_answered_once(root: Path) -> None:
-    served(root, [words("hi", id="1")], enough=1)
-    line = served(root, [words("hi", id="1"), words("new", id="2")], enough=1)
+def test_words_that_come_again_are_answered_once(place: str) -> None:
+    served(place, [words("hi", id="1")], enough=1)
+    line = served(place, [words("hi", id="1"), words("new", id="2")], enough=1)
     assert line.sent == [("ann", "re: new")]
-    assert texts(root, words("hi")) == ["hi", "re: hi", "new", "re: new"]
+    assert texts(place, words("hi")) == ["hi", "re: hi", "new", "re: new"]
 
 
-def test_what_a_crash_left_open_is_answered_at_the_next_start(root: Path) -> None:
+def test_what_a_crash_left_open_is_answered_at_the_next_start(place: str) -> None:
     async def crash() -> None:
-        with nacre.open(root) as sessions:
+        with nacre.open(place) as sessions:
             await Inbox(sessions).add(words("hi"))
 
     anyio.run(crash)
-    assert served(root, [], enough=1).sent == [("ann", "re: hi")]
-    assert served(root, [], enough=0).sent == []
+    assert served(place, [], enough=1).sent == [("ann", "re: hi")]
+    assert served(place, [], enough=0).sent == []
 
 
-def test_a_line_that_is_down_gets_the_answer_later(root: Path) -> None:
+def test_a_line_that_is_down_gets_the_answer_later(place: str) -> None:
     logging.disable()
-    line = served(root, [words("hi")], enough=1, broken=3)
+    line = served(place, [words("hi")], enough=1, broken=3)
     logging.disable(logging.NOTSET)
     assert line.sent == [("ann", "re: hi")]
 
 
-def test_a_stranger_is_not_answered(root: Path) -> None:
+def test_a_stranger_is_not_answered(place: str) -> None:
     access = Access(allow=["bob"])
-    line = served(root, [words("hi"), words("ho", "bob")], enough=1, access=access)
+    line = served(place, [words("hi"), words("ho", "bob")], enough=1, access=access)
     assert line.sent == [("bob", "re: ho")]
-    with nacre.open(root) as sessions:
+    with nacre.open(place) as sessions:
         assert not sessions.exists(key_of(words("hi")))
 
 
-def test_a_flood_is_answered_politely(root: Path) -> None:
-    line = served(root, [words(str(n)) for n in range(3)], enough=3, access=Access(per_minute=2))
+def test_a_flood_is_answered_politely(place: str) -> None:
+    line = served(place, [words(str(n)) for n in range(3)], enough=3, access=Access(per_minute=2))
     assert ("ann", TOO_FAST) in line.sent
-    assert texts(root, words("0")) == ["0", "re: 0", "1", "re: 1"]
+    assert texts(place, words("0")) == ["0", "re: 0", "1", "re: 1"]
 
 
 @pytest.mark.parametrize(("owner", "told"), [("ann", "I cannot answer now: no server"), ("bob", SILENT)])
-def test_a_failing_model_is_said_and_why_to_the_owner_alone(root: Path, owner: str, told: str) -> None:
+def test_a_failing_model_is_said_and_why_to_the_owner_alone(place: str, owner: str, told: str) -> None:
     logging.disable()
-    line = served(root, [words("fail")], enough=1, access=Access(owners=[owner]))
+    line = served(place, [words("fail")], enough=1, access=Access(owners=[owner]))
     logging.disable(logging.NOTSET)
     assert line.sent == [("ann", told)]
 
 
-def test_an_answer_in_parts_is_sent_as_text(root: Path) -> None:
-    assert served(root, [words("in parts")], enough=1).sent == [("ann", "re: in parts")]
+def test_an_answer_in_parts_is_sent_as_text(place: str) -> None:
+    assert served(place, [words("in parts")], enough=1).sent == [("ann", "re: in parts")]
 
 
-def test_a_command_is_carried_out(root: Path) -> None:
+def test_a_command_is_carried_out(place: str) -> None:
     async def new(key: str, room: Room) -> str:
         return f"new after {len(room.sessions.get_history(key))}"
 
-    line = served(root, [words("/new please")], enough=1, new=new)
+    line = served(place, [words("/new please")], enough=1, new=new)
     assert line.sent == [("ann", "new after 0")]
 
 
-def test_the_inbox_does_not_grow_for_ever(root: Path) -> None:
+def test_the_inbox_does_not_grow_for_ever(place: str) -> None:
     async def work(sessions: Sessions) -> None:
         inbox = Inbox(sessions, max_records=8)
         await inbox.add(words("open"))
@@ -229,7 +241,7 @@ def test_the_inbox_does_not_grow_for_ever(root: Path) -> None:
         assert not await inbox.add(words("99"))
         assert not await inbox.add(words("open"))
 
-    with nacre.open(root) as sessions:
+    with nacre.open(place) as sessions:
         anyio.run(work, sessions)
         assert all(len(list(sessions.records(key))) < 30 for key in KEYS)
         kept = Inbox(sessions, max_records=8)
@@ -244,7 +256,7 @@ def copies(sessions: Sessions) -> set[str]:
     return {entry.data["text"] for key in KEYS for entry in sessions.records(key) if "text" in entry.data}
 
 
-def test_what_was_answered_is_forgotten_but_for_its_name(root: Path) -> None:
+def test_what_was_answered_is_forgotten_but_for_its_name(place: str) -> None:
     async def work(sessions: Sessions) -> None:
         inbox = Inbox(sessions)
         await inbox.add(words("still open"))
@@ -256,7 +268,7 @@ def test_what_was_answered_is_forgotten_but_for_its_name(root: Path) -> None:
         await inbox.forget()
         await inbox.forget()
 
-    with nacre.open(root) as sessions:
+    with nacre.open(place) as sessions:
         anyio.run(work, sessions)
         found = Inbox(sessions)
         assert found.read() == [words("still open")]
@@ -264,10 +276,10 @@ def test_what_was_answered_is_forgotten_but_for_its_name(root: Path) -> None:
         assert copies(sessions) == {"still open"}
 
 
-def test_a_daemon_forgets_what_it_answered(root: Path) -> None:
+def test_a_daemon_forgets_what_it_answered(place: str) -> None:
     async def run() -> None:
         line = Line([words("a secret")], enough=1, broken=0)
-        with nacre.open(root) as sessions:
+        with nacre.open(place) as sessions:
             await serve(sessions, line, until_closed=True, forgetting=0.01, until=lambda: not copies(sessions))
             assert Inbox(sessions).read() == []
 
@@ -275,19 +287,19 @@ def test_a_daemon_forgets_what_it_answered(root: Path) -> None:
 
 
 @pytest.mark.parametrize("is_served", [False, True])
-def test_a_store_is_made_to_forget_unless_a_daemon_has_it(root: Path, is_served: bool) -> None:
-    served(root, [words("a secret")], enough=1, until_closed=True)
-    with nacre.open(root) as sessions, ExitStack() as held:
+def test_a_store_is_made_to_forget_unless_a_daemon_has_it(place: str, is_served: bool) -> None:
+    served(place, [words("a secret")], enough=1, until_closed=True)
+    with nacre.open(place) as sessions, ExitStack() as held:
         if is_served:
             hold = sessions.hold(KEYS[0])
             hold.take()
             held.callback(hold.close)
-        with nacre.open(root) as other:
+        with nacre.open(place) as other:
             assert forget_answered(other) is not is_served
         assert copies(sessions) == ({"a secret"} if is_served else set())
 
 
-def test_words_keep_their_order_when_the_inbox_is_begun_anew(root: Path) -> None:
+def test_words_keep_their_order_when_the_inbox_is_begun_anew(place: str) -> None:
     arriving = [words(str(number)) for number in range(20)]
 
     async def work(sessions: Sessions, arrived: InboundMessage) -> list[InboundMessage]:
@@ -297,7 +309,7 @@ def test_words_keep_their_order_when_the_inbox_is_begun_anew(root: Path) -> None
         return left
 
     for number, arrived in enumerate(arriving):
-        with nacre.open(root) as sessions:
+        with nacre.open(place) as sessions:
             assert anyio.run(work, sessions, arrived) == arriving[:number]
 
 
@@ -329,7 +341,7 @@ async def _is_repeat(sessions: Sessions) -> bool:
     return await inbox.sending(words("open"))
 
 
-def test_killed_while_the_inbox_is_begun_anew_nothing_is_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_while_the_inbox_is_begun_anew_nothing_is_lost(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -341,9 +353,9 @@ def test_killed_while_the_inbox_is_begun_anew_nothing_is_lost(root: Path, monkey
             with pytest.raises(KeyboardInterrupt):
                 await inbox.add(words("1"))
 
-    with nacre.open(root) as sessions:
+    with nacre.open(place) as sessions:
         anyio.run(work, sessions)
-    with nacre.open(root) as sessions:
+    with nacre.open(place) as sessions:
         assert Inbox(sessions).read() == [words("0"), words("1")]
 
 
@@ -353,7 +365,7 @@ def kinds_in_inbox(sessions: Sessions) -> list[tuple[str, Any]]:
     return (found or [])[1:]
 
 
-def test_that_a_message_was_answered_is_written_with_the_next_one_where_no_repeat_is_seen(root: Path) -> None:
+def test_that_a_message_was_answered_is_written_with_the_next_one_where_no_repeat_is_seen(place: str) -> None:
     async def work(sessions: Sessions) -> None:
         inbox = Inbox(sessions, later=3600)
         await inbox.add(words("a"))
@@ -364,14 +376,14 @@ def test_that_a_message_was_answered_is_written_with_the_next_one_where_no_repea
         inbox.done_later(words("b"))
         inbox.done_later(words("b"))
 
-    with nacre.open(root) as sessions:
+    with nacre.open(place) as sessions:
         anyio.run(work, sessions)
         assert kinds_in_inbox(sessions) == [("x.arrived", None), ("x.arrived", (3, 2)), ("x.answered", (3, 2))]
         # A crash now: the answer to b is sent again, under its id.
         assert Inbox(sessions).read() == [words("b")]
 
 
-def test_that_a_message_was_answered_is_written_soon_if_nobody_writes(root: Path) -> None:
+def test_that_a_message_was_answered_is_written_soon_if_nobody_writes(place: str) -> None:
     async def work(sessions: Sessions) -> None:
         inbox = Inbox(sessions, later=0)
         for text in ("a", "b"):
@@ -382,12 +394,12 @@ def test_that_a_message_was_answered_is_written_soon_if_nobody_writes(root: Path
                     await anyio.sleep(0.005)
         assert inbox.write_later() is None
 
-    with nacre.open(root) as sessions:
+    with nacre.open(place) as sessions:
         anyio.run(work, sessions)
         assert [kind for kind, _ in kinds_in_inbox(sessions)] == ["x.arrived", "x.answered"] * 2
 
 
-def test_what_is_to_be_written_later_is_not_lost_with_a_record_that_is_refused(root: Path) -> None:
+def test_what_is_to_be_written_later_is_not_lost_with_a_record_that_is_refused(place: str) -> None:
     async def work(sessions: Sessions) -> None:
         inbox = Inbox(sessions, later=3600)
         for text in ("a", "b"):
@@ -399,7 +411,7 @@ def test_what_is_to_be_written_later_is_not_lost_with_a_record_that_is_refused(r
         assert written is not None
         await written
 
-    with nacre.open(root) as sessions:
+    with nacre.open(place) as sessions:
         anyio.run(work, sessions)
         assert Inbox(sessions).read() == [words("b")]
 
@@ -469,46 +481,46 @@ def test_what_is_to_be_written_later_is_tried_again_if_nobody_awaits_it(root: Pa
         assert [kind for kind, _ in kinds_in_inbox(sessions)] == ["x.arrived", "x.answered"]
 
 
-def test_what_is_to_be_written_later_is_written_at_the_end(root: Path) -> None:
+def test_what_is_to_be_written_later_is_written_at_the_end(place: str) -> None:
     class Exact(Line):
         is_exact = True
 
     async def run(sessions: Sessions) -> None:
         await serve(sessions, Exact([words("hi")], enough=1), until_closed=True)
 
-    with nacre.open(root) as sessions:
+    with nacre.open(place) as sessions:
         anyio.run(run, sessions)
-    with nacre.open(root) as sessions:
+    with nacre.open(place) as sessions:
         assert Inbox(sessions).read() == []
 
 
-def test_more_words_than_turns_wait_and_keep_their_order(root: Path) -> None:
+def test_more_words_than_turns_wait_and_keep_their_order(place: str) -> None:
     arriving = [words(f"{who} {number}", who) for number in range(5) for who in ("ann", "bob", "cid")]
-    line = served(root, arriving, enough=15, turns=2)
+    line = served(place, arriving, enough=15, turns=2)
     for who in ("ann", "bob", "cid"):
         assert [text for name, text in line.sent if name == who] == [f"re: {who} {number}" for number in range(5)]
 
 
-def stored_together(root: Path) -> list[Any]:
+def stored_together(root: Path | str) -> list[Any]:
     """The records of ann's session after its first: the group of each, None if it was stored alone."""
     with nacre.open(root) as sessions:
         return sessions.read(key_of(words("")), lambda view: [record.tx for record in view.all()][1:]) or []
 
 
-def test_a_message_that_the_inbox_has_is_stored_with_its_answer(root: Path) -> None:
-    served(root, [words("first")], enough=1, until_closed=True)
-    served(root, [words("second")], enough=1, until_closed=True)
+def test_a_message_that_the_inbox_has_is_stored_with_its_answer(place: str) -> None:
+    served(place, [words("first")], enough=1, until_closed=True)
+    served(place, [words("second")], enough=1, until_closed=True)
     # The first message creates the session before the model is asked.
-    assert stored_together(root) == [None, None, (4, 2), (4, 2)]
+    assert stored_together(place) == [None, None, (4, 2), (4, 2)]
 
 
-def test_a_message_that_an_earlier_run_left_open_is_stored_before_the_model_is_asked(root: Path) -> None:
+def test_a_message_that_an_earlier_run_left_open_is_stored_before_the_model_is_asked(place: str) -> None:
     """It may be stored already, and answered: that must be known before."""
-    served(root, [words("first")], enough=1, until_closed=True)
-    with nacre.open(root) as sessions:
+    served(place, [words("first")], enough=1, until_closed=True)
+    with nacre.open(place) as sessions:
         anyio.run(Inbox(sessions).add, words("second"))
-    served(root, [], enough=1, until_closed=True)
-    assert stored_together(root) == [None, None, None, None]
+    served(place, [], enough=1, until_closed=True)
+    assert stored_together(place) == [None, None, None, None]
 
 
 class Stuck(Line):
@@ -523,12 +535,12 @@ class Stuck(Line):
 
 
 @pytest.mark.anyio
-async def test_an_answer_that_cannot_be_sent_yet_keeps_no_turn_from_others(root: Path) -> None:
+async def test_an_answer_that_cannot_be_sent_yet_keeps_no_turn_from_others(place: str) -> None:
     arriving = [
         InboundMessage(channel="line", chat=chat, sender=chat, id="1", text="hi") for chat in ("stuck", "a", "b", "c")
     ]
     line = Stuck(arriving, enough=3)
-    with nacre.open(root) as sessions:
+    with nacre.open(place) as sessions:
         await serve(sessions, line, turns=1)
     assert line.sent == [("a", "re: hi"), ("b", "re: hi"), ("c", "re: hi")]
 
@@ -546,16 +558,16 @@ def test_no_two_senders_share_a_session(one: Any, other: Any) -> None:
     assert key_of(first) != key_of(second)
 
 
-def test_a_chat_may_share_one(root: Path) -> None:
+def test_a_chat_may_share_one(place: str) -> None:
     assert key_of(words("a", "ann"), per="chat") == key_of(words("b", "bob"), per="chat") == "line::c::"
 
 
 @pytest.mark.parametrize(("is_exact", "told"), [(False, f"{AGAIN}re: hi"), (True, "re: hi")])
 def test_what_may_have_been_seen_before_a_crash_says_so(
-    root: Path, monkeypatch: pytest.MonkeyPatch, is_exact: bool, told: str
+    place: str, monkeypatch: pytest.MonkeyPatch, is_exact: bool, told: str
 ) -> None:
     async def crash() -> None:
-        with nacre.open(root) as sessions:
+        with nacre.open(place) as sessions:
             inbox = Inbox(sessions)
             for arrived in (words("hi"), words("ho", "bob")):
                 await inbox.add(arrived)
@@ -563,21 +575,21 @@ def test_what_may_have_been_seen_before_a_crash_says_so(
 
     anyio.run(crash)
     monkeypatch.setattr(Line, "is_exact", is_exact)
-    assert sorted(served(root, [], enough=2).sent) == [("ann", told), ("bob", "re: ho")]
-    assert served(root, [words("new")], enough=1).sent == [("ann", "re: new")]
+    assert sorted(served(place, [], enough=2).sent) == [("ann", told), ("bob", "re: ho")]
+    assert served(place, [words("new")], enough=1).sent == [("ann", "re: new")]
 
 
-def test_that_an_answer_is_about_to_be_sent_is_on_disk_first(root: Path) -> None:
+def test_that_an_answer_is_about_to_be_sent_is_on_disk_first(place: str) -> None:
     kinds: list[list[str]] = []
 
     class Watched(Line):
         async def send(self, to: InboundMessage, text: str, *, id: str) -> None:
-            with nacre.open(root) as sessions:
+            with nacre.open(place) as sessions:
                 kinds.append([entry.kind for entry in sessions.records(KEYS[0])])
             await super().send(to, text, id=id)
 
     async def run() -> None:
-        with nacre.open(root) as sessions:
+        with nacre.open(place) as sessions:
             await serve(sessions, Watched([words("hi")], enough=1))
 
     anyio.run(run)
@@ -585,22 +597,22 @@ def test_that_an_answer_is_about_to_be_sent_is_on_disk_first(root: Path) -> None
 
 
 def test_a_shutdown_in_the_middle_of_a_turn_leaves_the_words_to_the_next_start(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Parrot, "silent_at", ("hi",))
-        assert served(root, [words("hi")], enough=0).sent == []
-    assert texts(root, words("hi")) == ["hi"]
-    assert served(root, [], enough=1).sent == [("ann", "re: hi")]
-    assert texts(root, words("hi")) == ["hi", "re: hi"]
+        assert served(place, [words("hi")], enough=0).sent == []
+    assert texts(place, words("hi")) == ["hi"]
+    assert served(place, [], enough=1).sent == [("ann", "re: hi")]
+    assert texts(place, words("hi")) == ["hi", "re: hi"]
 
 
 @pytest.mark.parametrize("is_first_open", [True, False])
-def test_words_that_had_joined_a_turn_before_a_crash_share_its_answer(root: Path, is_first_open: bool) -> None:
+def test_words_that_had_joined_a_turn_before_a_crash_share_its_answer(place: str, is_first_open: bool) -> None:
     first, second = words("first"), words("second")
 
     async def crash() -> None:
-        with nacre.open(root) as sessions:
+        with nacre.open(place) as sessions:
             for arrived in (first, second) if is_first_open else (second,):
                 await Inbox(sessions).add(arrived)
             for arrived in (first, second):
@@ -609,14 +621,14 @@ def test_words_that_had_joined_a_turn_before_a_crash_share_its_answer(root: Path
             sessions.add_message(key_of(first), "assistant", "to both")
 
     anyio.run(crash)
-    assert served(root, [words("third")], enough=2).sent == [("ann", "to both"), ("ann", "re: third")]
+    assert served(place, [words("third")], enough=2).sent == [("ann", "to both"), ("ann", "re: third")]
 
 
-def test_words_that_had_joined_a_turn_whose_answer_was_sent_are_not_answered_again(root: Path) -> None:
+def test_words_that_had_joined_a_turn_whose_answer_was_sent_are_not_answered_again(place: str) -> None:
     first, second = words("first"), words("second")
 
     async def crash() -> None:
-        with nacre.open(root) as sessions:
+        with nacre.open(place) as sessions:
             inbox = Inbox(sessions)
             for arrived in (first, second):
                 await inbox.add(arrived)
@@ -628,8 +640,8 @@ def test_words_that_had_joined_a_turn_whose_answer_was_sent_are_not_answered_aga
             await closed
 
     anyio.run(crash)
-    assert served(root, [words("third")], enough=1).sent == [("ann", "re: third")]
-    with nacre.open(root) as sessions:
+    assert served(place, [words("third")], enough=1).sent == [("ann", "re: third")]
+    with nacre.open(place) as sessions:
         assert Inbox(sessions).read() == []
 
 
@@ -640,11 +652,11 @@ class Silent(Parrot):
         raise AssertionError("the model was asked")
 
 
-def test_a_reply_that_was_committed_before_a_crash_is_sent_and_the_model_not_asked_again(root: Path) -> None:
+def test_a_reply_that_was_committed_before_a_crash_is_sent_and_the_model_not_asked_again(place: str) -> None:
     first, second = words("first"), words("second")
 
     async def crash() -> None:
-        with nacre.open(root) as sessions:
+        with nacre.open(place) as sessions:
             inbox = Inbox(sessions)
             await inbox.add(first)
             await inbox.add(second)
@@ -654,17 +666,17 @@ def test_a_reply_that_was_committed_before_a_crash_is_sent_and_the_model_not_ask
                     await kernel.deliver(inbound)
 
     anyio.run(crash)
-    line = served(root, [], enough=2, until_closed=True, model=Silent())
+    line = served(place, [], enough=2, until_closed=True, model=Silent())
     assert line.sent == [("ann", "re: first"), ("ann", "re: second")]
 
 
 @pytest.mark.parametrize(("names", "sent"), [(("first", "second"), []), (("second",), [("ann", "to you")])])
-def test_the_reply_goes_to_the_first_message_that_it_names(root: Path, names: Any, sent: Any) -> None:
+def test_the_reply_goes_to_the_first_message_that_it_names(place: str, names: Any, sent: Any) -> None:
     """The first one is closed; unless the reply names it too, it had an error, and the second one gets the reply."""
     first, second = words("first"), words("second")
 
     async def crash() -> None:
-        with nacre.open(root) as sessions:
+        with nacre.open(place) as sessions:
             inbox = Inbox(sessions)
             for arrived in (first, second):
                 await inbox.add(arrived)
@@ -678,7 +690,7 @@ def test_the_reply_goes_to_the_first_message_that_it_names(root: Path, names: An
             await closed
 
     anyio.run(crash)
-    assert served(root, [], enough=len(sent), until_closed=True, model=Silent()).sent == sent
+    assert served(place, [], enough=len(sent), until_closed=True, model=Silent()).sent == sent
 
 
 def store(sessions: Sessions, arrived: InboundMessage) -> None:
@@ -691,11 +703,11 @@ async def deliver(kernel: Kernel, arrived: InboundMessage) -> None:
     await kernel.deliver(UserMessage(key=key_of(arrived), content=arrived.text, id=id_of(arrived)))
 
 
-def test_a_reply_is_not_sent_to_a_message_before_it_whose_error_a_crash_left_untold(root: Path) -> None:
+def test_a_reply_is_not_sent_to_a_message_before_it_whose_error_a_crash_left_untold(place: str) -> None:
     first, second = words("fail"), words("second")
 
     async def crash() -> None:
-        with nacre.open(root) as sessions:
+        with nacre.open(place) as sessions:
             for arrived in (first, second):
                 await Inbox(sessions).add(arrived)
             async with Kernel(sessions, lambda _: agent(Parrot())) as kernel:
@@ -704,20 +716,20 @@ def test_a_reply_is_not_sent_to_a_message_before_it_whose_error_a_crash_left_unt
                 await deliver(kernel, second)
 
     anyio.run(crash)
-    assert served(root, [], enough=1, until_closed=True, model=Silent()).sent == [("ann", "re: second")]
+    assert served(place, [], enough=1, until_closed=True, model=Silent()).sent == [("ann", "re: second")]
 
 
 @pytest.mark.parametrize("forgets", [True, False])
 @pytest.mark.parametrize("said", [None, "at a terminal"])
 def test_a_reply_elsewhere_is_not_taken_for_that_of_a_message_that_had_an_error(
-    root: Path, said: str | None, forgets: bool
+    place: str, said: str | None, forgets: bool
 ) -> None:
     """Such a reply names all that waits, if the turn was resumed, or nothing."""
     first, second = words("fail"), words("second")
     key = key_of(second)
 
     async def crash() -> None:
-        with nacre.open(root) as sessions:
+        with nacre.open(place) as sessions:
             inbox = Inbox(sessions)
             inbox.read()
             await inbox.add(second)
@@ -727,13 +739,13 @@ def test_a_reply_elsewhere_is_not_taken_for_that_of_a_message_that_had_an_error(
             async with Kernel(sessions, lambda _: agent(Parrot())) as kernel:
                 await (kernel.resume(key) if said is None else kernel.deliver(UserMessage(key=key, content=said)))
 
-    assert served(root, [first], enough=1, until_closed=True).sent == [("ann", SILENT)]
+    assert served(place, [first], enough=1, until_closed=True).sent == [("ann", SILENT)]
     anyio.run(crash)
-    sent = served(root, [], enough=1, until_closed=True, model=Silent()).sent
+    sent = served(place, [], enough=1, until_closed=True, model=Silent()).sent
     assert sent == [("ann", f"re: {said or 'second'}")]
 
 
-def test_words_that_joined_a_long_turn_before_a_crash_share_its_answer(root: Path) -> None:
+def test_words_that_joined_a_long_turn_before_a_crash_share_its_answer(place: str) -> None:
     """The message that began the turn is not among the newest any more."""
     first, second = words("first"), words("second")
     steps = [
@@ -746,7 +758,7 @@ def test_words_that_joined_a_long_turn_before_a_crash_share_its_answer(root: Pat
     ]
 
     async def crash() -> None:
-        with nacre.open(root) as sessions:
+        with nacre.open(place) as sessions:
             for arrived in (first, second):
                 await Inbox(sessions).add(arrived)
             store(sessions, first)
@@ -754,8 +766,8 @@ def test_words_that_joined_a_long_turn_before_a_crash_share_its_answer(root: Pat
             store(sessions, second)
 
     anyio.run(crash)
-    assert served(root, [], enough=1, until_closed=True).sent == [("ann", "re: second")]
-    with nacre.open(root) as sessions:
+    assert served(place, [], enough=1, until_closed=True).sent == [("ann", "re: second")]
+    with nacre.open(place) as sessions:
         reply = sessions.get_history(key_of(first), last=1)[0]
     assert reply.extra["answers"] == [id_of(first), id_of(second)]
 
@@ -763,13 +775,13 @@ def test_words_that_joined_a_long_turn_before_a_crash_share_its_answer(root: Pat
 @pytest.mark.parametrize("is_tidied", [False, True])
 @pytest.mark.parametrize("why", ["failed", "joined"])
 def test_in_an_older_log_words_after_others_without_an_answer_get_theirs(
-    root: Path, why: str, *, is_tidied: bool
+    place: str, why: str, *, is_tidied: bool
 ) -> None:
     """An older version wrote no `answers`, but in the inbox which words had no answer of their own."""
     first, second = words("first"), words("second")
 
     async def crash() -> None:
-        with nacre.open(root) as sessions:
+        with nacre.open(place) as sessions:
             for arrived in (first, second):
                 await Inbox(sessions).add(arrived)
                 extra = {"origin": {"id": id_of(arrived)}}
@@ -780,9 +792,9 @@ def test_in_an_older_log_words_after_others_without_an_answer_get_theirs(
 
     anyio.run(crash)
     if is_tidied:
-        with nacre.open(root) as sessions:
+        with nacre.open(place) as sessions:
             assert forget_answered(sessions)
-    assert served(root, [], enough=1, until_closed=True, model=Silent()).sent == [("ann", "to you")]
+    assert served(place, [], enough=1, until_closed=True, model=Silent()).sent == [("ann", "to you")]
 
 
 # Killed at any call
