@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -20,10 +21,10 @@ def open_small(root: Path, durability: Durability = "relaxed") -> Sessions:
     return Sessions(FileStore(str(root), rules=RULES, durability=durability, compact_at=1))
 
 
-def act(sessions: Sessions, random: Random, *, steps: int, width: int = 20) -> None:
+def act(sessions: Sessions, random: Random, *, steps: int, width: int = 20, keys: Sequence[str] = KEYS) -> None:
     """Do random things to a few sessions; each message has another text."""
     for step in range(steps):
-        key = random.choice(KEYS)
+        key = random.choice(keys)
         numbers = [stored.n for stored in sessions.transcript(key)] or [0]
         with suppress(Conflict):
             match random.choices(range(9), weights=(12, 8, 2, 2, 3, 1, 2, 1, 1))[0]:
@@ -45,6 +46,6 @@ def act(sessions: Sessions, random: Random, *, steps: int, width: int = 20) -> N
                 case 7:
                     sessions.archive(key) if sessions.status(key) == "active" else None
                 case _:
-                    new = random.choice(KEYS)
+                    new = random.choice(keys)
                     if new != key and sessions.status(key) == "active" and sessions.status(new) != "active":
                         sessions.fork(key, new, at=random.choice([None, *numbers]))

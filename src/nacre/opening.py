@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from nacre.checks import show
 from nacre.errors import ConfigError, InvalidArgument, StoreError, install_command
-from nacre.history.session_state import RULES
+from nacre.history.session_state import RULES, keep
 from nacre.sessions import SessionIndex, Sessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Self
 
     from nacre.storage.file_store import Durability
     from nacre.storage.maintenance import Copied
     from nacre.storage.postgres.address import Address
     from nacre.storage.postgres.inspection import Inspection
+    from nacre.storage.protocol import Backend
+    from nacre.storage.transfer import Outcome
 
 MAIN = "main"
 """The agent whose store is not inside another's; as in `nacre.config`."""
@@ -221,6 +224,59 @@ def back_up(root: str, folder: str, *, step: Callable[[], None]) -> Copied:
     from nacre.storage.maintenance import copy  # noqa: PLC0415 - for backups
 
     return copy(root, folder, step)
+
+
+class Move:
+    """Sessions on their way from one store to another; both are open for as long as a with statement lasts.
+
+    They may be used meanwhile. A folder that is not there yet becomes a store.
+    """
+
+    def __init__(self, source: str, target: str) -> None:
+        with ExitStack() as stack:
+            found, other = (stack.enter_context(_opened_store(place)) for place in (source, target))
+            self._store, self._source, self._target = found, found.transfer(), other.transfer()
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def holder_of(self, key: str) -> int:
+        """The process that has the turn of a session in the source, as a lease names it."""
+        return self._store.hold(key).holder()
+
+    def copy(self) -> Iterator[Outcome]:
+        """Copy what the target does not have yet, and compare the rest: what became of each generation."""
+        from nacre.storage.transfer import copy  # noqa: PLC0415 - once in the life of a store
+
+        return copy(self._source, self._target, keep=keep)
+
+    def seal(self) -> None:
+        """Let the source refuse writes and say where its sessions went; raises Conflict if they went elsewhere."""
+        from nacre.storage.transfer import seal  # noqa: PLC0415 - the same
+
+        seal(self._source, self._target)
+
+    def only_in_target(self) -> list[str]:
+        """The keys of what the target has and the source has not: others, or sessions that were deleted there."""
+        from nacre.storage.transfer import only_in  # noqa: PLC0415 - the same
+
+        return sorted({held.key for held in only_in(self._target, self._source)})
+
+
+def unseal(place: str) -> bool:
+    """Let a store accept writes again whose sessions were moved; False if it does."""
+    with _opened_store(place) as store:
+        return store.transfer().unseal()
+
+
+@contextmanager
+def _opened_store(place: str) -> Iterator[Backend]:
+    with open(place) as sessions:
+        yield sessions._store  # noqa: SLF001 - nobody but who moves all of them needs it
 
 
 def _index(root: str) -> SessionIndex:

@@ -469,7 +469,7 @@ class FileStore:
     # ---- erasing one record
 
     def redact(self, key: str, n: int, *, uid: str, find_copies: FindCopies, has_copies: bool) -> Redaction:
-        self._seal.check()
+        self._seal.check_now()
         found = self._redactor().begin(key, n, uid=uid, find_copies=find_copies, has_copies=has_copies)
         return replace(found, originals=tuple(self._originals(key)))
 
@@ -613,7 +613,7 @@ class FileStore:
         place = SessionPaths.of(self._root, key)
 
         def work(uid: str, numbers: Sequence[int]) -> Settlement:
-            self._seal.check()
+            self._seal.check_now()
             settle(self._system, place, uid, numbers, "discarded")
             return Settlement(key=key, entries=tuple(numbers))
 

@@ -21,7 +21,7 @@ from itertools import chain, pairwise
 from typing import NamedTuple, Protocol, TypeVar
 
 from nacre.codec import parse_time, timestamp
-from nacre.errors import Conflict, Refused, SessionBusy, StoreError
+from nacre.errors import Conflict, Refused, StoreError
 from nacre.records import Record, View
 from nacre.storage import blobs, compaction, quarantine
 from nacre.storage.change_marks import Marks
@@ -94,8 +94,10 @@ class FileTransfer:
     def each(self, status: HeldAs) -> Iterator[Held | Unreadable]:
         if status == "trash":
             for file in sorted(listed(self._system, f"{self._root}/trash")):
-                if (found := self._trashed(file)) is not None:
-                    yield from self._look(found[0], found[1])
+                for held in self._look(*trashed) if (trashed := self._trashed(file)) is not None else ():
+                    # A crash may have left the name of one that is back.
+                    if isinstance(held, Unreadable) or self.find(held.key, held.uid) == held:
+                        yield held
             return
         for place in self._files.places(status == "archived"):
             yield from self._look(place, Held("", place.archived, status))
@@ -183,8 +185,7 @@ class FileTransfer:
             # The steps are those of nacre.storage.seal.
             self._files.seal.put(to)
             wait_for_keys(self._system, self._root)
-            if self._files.marks is not None:
-                self._files.marks.end()
+            Marks(self._system, self._root).end()
             for folder in ("sessions", "archive"):
                 for file in listed(self._system, f"{self._root}/{folder}"):
                     with suppress(FileNotFoundError), opened(self._system, f"{self._root}/{folder}/{file}") as fd:
@@ -232,8 +233,10 @@ class FileTransfer:
         with opened(self._system, old.log, os.O_RDWR | os.O_NOFOLLOW) as fd:
             self._system.flock(fd, wait=True)
             if not os.path.samestat(self._system.fstat(fd), self._system.stat(old.log)):
-                raise SessionBusy(f"session {held.key!r} was changed meanwhile; try again")
+                raise Changed(f"session {held.key!r} is being written in {self._root}; run it again")
+            # A crash may have left it under both names, and then rename would do nothing.
             self._system.rename(old.log, place.log)
+            unlink_if_there(self._system, old.log)
         settle_names(self._system, place.folder)
         settle_names(self._system, old.folder)
         if held.status == "trash":
@@ -404,7 +407,7 @@ def _segments(view: View) -> list[_Segment]:
     for segment, following in pairwise(found):
         segment.end = following.first[0].n - 1
     if not found or found[-1].first[0].uid != view.uid:
-        raise StoreError(f"session {view.key!r} has lost its header and cannot be copied; repair it first")
+        raise StoreError(f"session {view.key!r} has lost its header, without which it cannot be a file")
     found[-1].end = view.n
     return found
 

@@ -786,7 +786,7 @@ class MemoryTransfer:
 
     def read(self, held: Held, get: Callable[[View], T]) -> T | None:
         with self._store._lock:
-            life = next((life for there, life in self._all() if there.uid == held.uid and there.key == held.key), None)
+            life = next((life for there, life in self._all() if there == held), None)
             return get(life) if life is not None else None
 
     def write(self, held: Held, view: View, *, after: int, erased: Collection[int], keep: Keep) -> None:  # noqa: ARG002 - it is received whole

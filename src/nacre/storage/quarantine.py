@@ -180,9 +180,9 @@ def add(system: System, place: SessionPaths, uid: str, asides: Iterable[Aside]) 
     make_folder(system, os.path.dirname(path))
     others = [f"{folder}/{place.name}.{one}.jsonl" for one in uids_in(system, folder, place.name)]
     taken = {part.n for other in others if other != path for part in _parse(_read(system, other))[0]}
-    here = {aside.same: aside for aside in entries(system, place, uid)}
-    taken |= {aside.n for aside in here.values()}
-    with _appending(system, path, os.O_CREAT) as (fd, _, _):
+    with _appending(system, path, os.O_CREAT) as (fd, parts, _):
+        here = {aside.same: aside for aside in entries(system, place, uid)}
+        taken |= {part.n for part in parts}
         for aside in asides:
             there = here.get(aside.same)
             n = there.n if there is not None else aside.n

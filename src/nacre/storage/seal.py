@@ -53,9 +53,12 @@ class Seal:
 
     def check(self) -> None:
         """Raise Refused if the store is sealed; the caller has a lock that whoever seals it waits for."""
+        if self._expected is not self._seen:
+            self.check_now()
+
+    def check_now(self) -> None:
+        """The same, without such a lock, by looking."""
         expected = self._expected
-        if expected is self._seen:
-            return
         try:
             self._system.stat(self._path)
         except FileNotFoundError:

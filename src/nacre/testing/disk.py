@@ -327,6 +327,12 @@ class Process(System):
             raise WouldBlockForever(f"byte {at} of {description.path!r} is locked through another descriptor")
         return owner is description
 
+    def lock_all_bytes(self, fd: int) -> None:
+        """Wait for all bytes; nobody who holds one would ever release it here."""
+        inode = self._at(fd).inode
+        if any(place[0] == inode for place in self._disk.bytes):
+            raise WouldBlockForever(f"a byte of {self._at(fd).path!r} is locked through another descriptor")
+
     def unlock_byte(self, fd: int, at: int) -> None:
         """Release a byte, if it is held through this descriptor."""
         if not self._killed and self._disk.bytes.get(place := (self._at(fd).inode, at)) is self._at(fd):

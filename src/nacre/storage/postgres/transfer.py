@@ -87,20 +87,31 @@ class PostgresTransfer:
         return [row.aside for row in damage.asides(self._database, held.key) if row.aside.uid == held.uid]
 
     def add_asides(self, held: Held, asides: Collection[Aside]) -> None:
-        self._database.connections.in_transaction(lambda run: self._add_asides(run, held, asides))
+        rows = [damage.Row(aside, 0, 0) for aside in asides]
+        self._database.connections.in_transaction(lambda run: self._add_asides(run, held, rows))
 
-    def _add_asides(self, run: Run, held: Held, asides: Iterable[Aside], numbers: tuple[int, int] = (0, 0)) -> None:
+    def _note_gaps(self, run: Run, held: Held, gaps: Collection[tuple[int, int]]) -> None:
+        """Note which records the other store did not have either, so that they are not reported as missing here."""
+        ts, rows = timestamp(self._database.system.now()), []
+        for first, last in gaps:
+            detail = f"records {first} to {last} were not in the store that it was copied from"
+            aside = Aside(0, held.uid, held.key, MISSING, detail, ts, (), "discarded")
+            rows.append(damage.Row(aside, first, last))
+        if rows:
+            self._add_asides(run, held, rows)
+
+    def _add_asides(self, run: Run, held: Held, rows: Iterable[damage.Row]) -> None:
         known = damage.asides(self._database, held.key)
         there = {row.aside.same: row.aside for row in known if row.aside.uid == held.uid}
         taken = {row.aside.n for row in known}
         sid, statements = sid_of(held.key), self._database.statements
-        for aside in asides:
+        for aside, first, last in rows:
             old = there.get(aside.same)
             if old is None:
                 n = aside.n if aside.n and aside.n not in taken else max(taken, default=0) + 1
                 taken.add(n)
                 about = (aside.kind, aside.detail, aside.ts, b"\n".join(aside.regions), aside.settled)
-                run(statements.receive_aside, sid, n, held.uid, held.key, *numbers, *about)
+                run(statements.receive_aside, sid, n, held.uid, held.key, first, last, *about)
             elif aside.settled:
                 run(statements.settle, sid, old.n, aside.settled)
 
@@ -146,11 +157,7 @@ class PostgresTransfer:
                     arrival.keep_payload(view, record.n, name)
             arrival.send()
             self._set_row(run, held, view, head, arrival, is_erased=bool(erased))
-            now = timestamp(self._database.system.now())
-            for first, last in arrival.gaps:
-                detail = f"records {first} to {last} were not in the store that it was copied from"
-                gap = Aside(0, held.uid, held.key, MISSING, detail, now, (), "discarded")
-                self._add_asides(run, held, [gap], (first, last))
+            self._note_gaps(run, held, arrival.gaps)
 
         self._alone(held.key, lambda: self._database.connections.in_transaction(work, is_durable=True))
 
