@@ -235,11 +235,14 @@ def peers(scene: Scene) -> Iterator[Row]:
     with database.server() as server:
         urls = {peer: server.create_database(f"peer_{peer.name.replace('-', '_')}") for peer in (_OURS, *PEERS)}
         took: dict[str, dict[Peer, list[float]]] = {}
+        first = _sizes_with_one(scene, server)
         sizes: dict[Peer, int] = {}
         for kind in ("append", "resume"):
             progress(f"{len(urls)} stores in PostgreSQL: {kind}")
             with ExitStack() as stack:
-                built = {peer: stack.enter_context(_contender(scene, kind, peer, url)) for peer, url in urls.items()}
+                built = {
+                    peer: stack.enter_context(_contender(scene, kind, peer, url, _DEEP)) for peer, url in urls.items()
+                }
                 ready = wait_for_all(built)
                 for peer in list(urls):
                     if peer not in ready:
@@ -254,18 +257,30 @@ def peers(scene: Scene) -> Iterator[Row]:
                 ratio = measure.p50([one / other for one, other in zip(times[peer], times[_OURS], strict=True)])
                 absolute = f"{micros(measure.p50(times[peer]))}, nacre {micros(measure.p50(times[_OURS]))}"
                 yield at_least(f"{what}: {kind} by {peer.label} against nacre, p50", ratio, 1, absolute=absolute)
+    # What tables take before there is anything in them is paid once for a store, not for each session.
+    added = {peer: size - first[peer] for peer, size in sizes.items() if peer in first}
     for peer, bar in ((_OPENAI, 1.3), (_LANGGRAPH, 1.0)):
-        if peer in urls:
-            absolute = f"{sizes[_OURS] / 1e6:.2f} MB, {sizes[peer] / 1e6:.2f} MB"
-            title = f"{what}: bytes of all tables and indexes against {peer.label}"
-            yield at_most(title, sizes[_OURS] / sizes[peer], bar, absolute=absolute)
+        if peer in added:
+            absolute = f"{added[_OURS] / 1e6:.2f} MB, {added[peer] / 1e6:.2f} MB"
+            title = f"{what}: bytes that they add to tables and indexes, against {peer.label}"
+            yield at_most(title, added[_OURS] / added[peer], bar, absolute=absolute)
+    one = ", ".join(f"{peer.label} {size / 1e3:.0f} kB" for peer, size in first.items())
+    yield plain("PostgreSQL: bytes of tables and indexes with one message", one)
 
 
-def _contender(scene: Scene, kind: str, peer: Peer, url: str) -> Contender:
-    room = scene.root / "database peers" / peer.name
+def _sizes_with_one(scene: Scene, server: PostgresServer) -> dict[Peer, int]:
+    """How large the tables of each store are with one message."""
+    urls = {peer: server.create_database(f"one_{peer.name.replace('-', '_')}") for peer in (_OURS, *PEERS)}
+    with ExitStack() as stack:
+        built = {peer: stack.enter_context(_contender(scene, "append", peer, url, 1)) for peer, url in urls.items()}
+        return {peer: _database_size(server, urls[peer].rpartition("/")[2]) for peer in wait_for_all(built)}
+
+
+def _contender(scene: Scene, kind: str, peer: Peer, url: str, count: int) -> Contender:
+    room = scene.root / "database peers" / f"{peer.name} {count}"
     room.mkdir(parents=True, exist_ok=True)
     (room / "url").write_text(url)
-    return Contender(kind, peer, room, _DEEP, module="benchmarks.database_contenders")
+    return Contender(kind, peer, room, count, module="benchmarks.database_contenders")
 
 
 def _act_in_turn(ready: Mapping[Peer, Contender], *, turns: int, each: int) -> dict[Peer, list[float]]:
