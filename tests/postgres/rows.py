@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import msgspec
@@ -48,6 +50,18 @@ class Rows:
     def drop(self, key: str, *numbers: int) -> None:
         """Remove the rows of records."""
         self.run("DELETE FROM {s}.records WHERE sid = %s::uuid AND n = ANY(%s)", sid_of(key), list(numbers))
+
+    @contextmanager
+    def at(self, event: str, table: str, body: str, *, when: str = "BEFORE") -> Iterator[None]:
+        """Let something happen at every row that is inserted, updated or deleted; written in PL/pgSQL."""
+        self.run(f"CREATE FUNCTION {{s}}.act() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$")
+        kind, is_late = ("CONSTRAINT TRIGGER", "DEFERRABLE INITIALLY DEFERRED") if when == "AFTER" else ("TRIGGER", "")
+        on = f"{when} {event} ON {{s}}.{table} {is_late}"
+        self.run(f"CREATE {kind} act {on} FOR EACH ROW EXECUTE FUNCTION {{s}}.act()")
+        try:
+            yield
+        finally:
+            self.run("DROP FUNCTION {s}.act CASCADE")
 
     def holding(self, text: str) -> list[str]:
         """The tables that have a text in any row, as it is, as JSON has it, or as bytes."""
