@@ -166,7 +166,8 @@ class PostgresView:
         while upto > 0:
             part = self._part(0, upto, size)
             for number, line in part:
-                self._note_missing(number, upto)
+                if number < upto:
+                    self._note_missing(number, upto)
                 upto = number - 1
                 if (record := self._record(number, line)) is not None:
                     yield record
@@ -247,8 +248,7 @@ class PostgresView:
         if len(self._lines) > _MAX_KNOWN:
             # Whoever reads all of a long session must not have all of it in memory.
             self._lines.clear()
-        for n, line in found:
-            self._lines[n] = line
+        self._lines.update(found)
         return found
 
     def _ranges(self, after: int, upto: int) -> list[tuple[str, str, int, int]]:
