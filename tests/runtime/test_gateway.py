@@ -276,6 +276,21 @@ def test_what_was_answered_is_forgotten_but_for_its_name(place: str) -> None:
         assert copies(sessions) == {"still open"}
 
 
+def test_what_is_answered_while_others_are_forgotten_is_so_the_next_time(place: str) -> None:
+    async def work(sessions: Sessions) -> None:
+        inbox = Inbox(sessions)
+        await inbox.add(words("a secret"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(inbox.forget)
+            await anyio.wait_all_tasks_blocked()
+            inbox.done(words("a secret"))
+        await inbox.forget()
+        assert copies(sessions) == set()
+
+    with nacre.open(place) as sessions:
+        anyio.run(work, sessions)
+
+
 def test_a_daemon_forgets_what_it_answered(place: str) -> None:
     async def run() -> None:
         line = Line([words("a secret")], enough=1, broken=0)

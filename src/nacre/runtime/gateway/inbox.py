@@ -203,8 +203,12 @@ class Inbox:
 
     async def forget(self) -> None:
         """Erase the text of every message that was answered; that it was stays known."""
-        if self._has_texts and all([await self._rotate() for _ in KEYS]):
-            self._has_texts = bool(self._open)
+        if not self._has_texts:
+            return
+        # What is open now, or comes meanwhile, is there afterwards, also if it is answered before this ends.
+        self._has_texts = bool(self._open)
+        if not all([await self._rotate() for _ in KEYS]):
+            self._has_texts = True
 
     def _write_in(self, seconds: float) -> None:
         if not self._is_later_due:
