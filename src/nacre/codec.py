@@ -147,6 +147,9 @@ def parse_time(text: str) -> datetime:
     """Read the time of a record, in UTC; 1970 for one that is none, which `verify` reports and reading survives."""
     try:
         moment = datetime.fromisoformat(text)
+        if moment.tzinfo is UTC:
+            # As every record of ours has it, and every message that is read needs it.
+            return moment
         return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         # Some times of the years 1 and 9999 are in no year of a calendar in UTC.

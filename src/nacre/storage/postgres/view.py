@@ -18,7 +18,8 @@ from nacre.storage.postgres.schema import ARCHIVED
 from nacre.storage.postgres.statements import Statements
 from nacre.storage.recovery import Header
 
-_FIRST_PART, _MAX_PART = 64, 1024
+# Most readers want the last messages; one who reads on wants many.
+_FIRST_PART, _MAX_PART = 128, 1024
 _MAX_KNOWN = 16 * _MAX_PART
 _MAX_NUMBER = (1 << 63) - 1
 _decode_state = msgspec.json.Decoder(State).decode
@@ -47,7 +48,7 @@ class Level(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The row of a generation. It is `forked` if it, or one before it of the same session, began as a fork."""
+    """The row of a generation. It is `forked` if ids of others count for it: it is a fork, or not the first one."""
 
     uid: str
     status: int
@@ -175,7 +176,7 @@ class PostgresView:
                 # The first record of all is its header: what comes before the last one found is missing.
                 self._note_missing(0, upto)
                 return
-            size = min(size * 4, _MAX_PART)
+            size = _MAX_PART
 
     def all(self) -> Iterator[Record]:
         return (record for record, _ in self.all_lines())
@@ -192,7 +193,7 @@ class PostgresView:
             if not part:
                 self._note_missing(n, self.n)
                 return
-            size = min(size * 4, _MAX_PART)
+            size = _MAX_PART
 
     def after(self, n: int, limit: int) -> list[Record]:
         found: list[Record] = []
@@ -246,7 +247,7 @@ class PostgresView:
         if self.head.patched and after < self.head.shared:
             found = self._patched(found, after, upto, size, goes_back=goes_back)
         if len(self._lines) > _MAX_KNOWN:
-            # Whoever reads all of a long session must not have all of it in memory.
+            # A reader of a whole long session must not have all of it in memory.
             self._lines.clear()
         self._lines.update(found)
         return found
