@@ -72,7 +72,7 @@ def open(target: str | os.PathLike[str] | None = None, *, durability: Durability
 
 
 def open_shared(url: str, *, lease_seconds: int) -> Sessions:
-    """The sessions in a database, in which a turn that its holder does not renew is over after so many seconds."""
+    """The sessions in a database, in which a turn is over if its holder does not renew it for `lease_seconds`."""
     return _open_database(url, durability="commit", lease_seconds=lease_seconds)
 
 

@@ -160,7 +160,7 @@ class Document(Protocol):
         """Replace it, durably; raises StoreError, and then it is what it was, or DurabilityUnknown."""
 
     def set_aside(self) -> str:
-        """Keep what it says under another name, which is returned, and begin anew."""
+        """Keep what it says under another name, which is returned, and begin again without anything."""
 
 
 class Journal(Protocol):
@@ -488,7 +488,7 @@ class Prefixed:
     def journal(self, name: str) -> Journal:
         raise StoreError(f"journal {name!r} cannot be opened; only the owner of the store has journals")
 
-    def document(self, name: str, *, held: Lease | None = None) -> Document:  # noqa: ARG002 - whoever holds it
+    def document(self, name: str, *, held: Lease | None = None) -> Document:  # noqa: ARG002 - it has the shape of a store
         raise StoreError(f"document {name!r} cannot be opened; only the owner of the store has documents")
 
     def transfer(self) -> Transferable:

@@ -3275,7 +3275,7 @@ def a_journal_keeps_its_lines(open_store: Open) -> None:
 
 
 def a_document_is_replaced_whole(open_store: Open) -> None:
-    """The last one that was written is there, under its name alone; one that is set aside begins anew."""
+    """The last one that was written is there, under its name alone; one that is set aside is empty afterwards."""
     with open_store() as sessions:
         document = sessions.document("feed-1")
         _same(document.read(), b"")

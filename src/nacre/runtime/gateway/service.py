@@ -1,9 +1,6 @@
-"""The channels of an agent: whoever has their lease serves them; on a shared store others wait for it.
+"""The channels of an agent: the daemon with their lease serves them; on a shared store others wait for it.
 
-take        ┌─────────┐  lost, or the store cannot be read   ┌─────────┐
-─────────────▶│ serving │─────────────────────────────────────▶│ waiting │
-└─────────┘◀─────────────────────────────────────└─────────┘
-the other ended, or has expired
+waiting → serving when the lease is free, or its holder has not renewed it; serving → waiting when it is lost.
 """
 
 from __future__ import annotations
@@ -80,7 +77,7 @@ class ChannelService:
         self._lease = sessions.hold(KEYS[0])
         self._term, self._parts = Term(self._lease, can_be_lost=self._is_shared), AsyncExitStack()
         self._over = anyio.Event()
-        self._is_told = False
+        self._has_said_so = False
 
     async def start(self) -> None:
         """Begin a term if the lease is free; raises SessionBusy if another daemon has it, and the store is not shared.
@@ -163,12 +160,12 @@ class ChannelService:
         return True
 
     def _tell_of_waiting(self, error: SessionBusy) -> None:
-        if not self._is_told:
-            self._is_told = True
+        if not self._has_said_so:
+            self._has_said_so = True
             logger.info("another daemon serves the channels; waiting", extra={"reason": describe_error(error)})
 
     async def _begin_term(self) -> None:
-        self._term, self._is_told = Term(self._lease, can_be_lost=self._is_shared), False
+        self._term, self._has_said_so = Term(self._lease, can_be_lost=self._is_shared), False
         self.gateway = await self._parts.enter_async_context(self._make(self._term, self.traffic))
 
     async def _serve(self, ready: Callable[[], None]) -> None:
