@@ -13,6 +13,7 @@ from nacre.storage.paths import SessionPaths
 from nacre.storage.transaction import WINDOW, Ids, PendingCommit, content_of, fingerprint
 from nacre.testing import Disk
 from tests.damage.lines import TIME
+from tests.postgres.rows import Rows
 from tests.simulated import ROOT, opened
 
 
@@ -108,3 +109,48 @@ def test_an_id_that_another_process_used_again_once_it_was_forgotten_stands_for_
     other.add_messages("k", [{"role": "user", "content": "-"}] * WINDOW)
     number = other.add_messages("k", [{"role": "user", "content": "b"}], id="id")
     assert one.add_messages("k", [{"role": "user", "content": "b"}], id="id") == number
+
+
+def test_the_ids_of_a_deleted_session_do_not_count_for_the_next_one_though_a_fork_keeps_them(place: str) -> None:
+    with nacre.open(place) as sessions:
+        sessions.add_message("k", "user", "a", id="once")
+        sessions.fork("k", "fork")
+        sessions.delete("k")
+        assert sessions.add_message("k", "user", "b", id="once") == 2
+        assert [message.content for message in sessions.get_history("k")] == ["b"]
+        assert sessions.add_message("fork", "user", "a", id="once") == 2
+        assert len(sessions.get_history("fork")) == 1
+
+
+def test_the_ids_of_a_session_in_the_trash_do_not_count_until_it_is_restored(place: str) -> None:
+    with nacre.open(place) as sessions:
+        sessions.add_message("k", "user", "a", id="once")
+        sessions.move_to_trash("k")
+        sessions.add_message("k", "user", "b")
+        assert sessions.add_message("k", "user", "c", id="once") == 3
+        sessions.archive("k")
+        sessions.restore_from_trash(sessions.list_trash()[0].id)
+        assert sessions.add_message("k", "user", "a", id="once") == 2
+        assert [stored.message.content for stored in sessions.transcript("k")] == ["b", "c", "a"]
+
+
+def test_the_ids_of_an_archived_generation_count(place: str) -> None:
+    with nacre.open(place) as sessions:
+        sessions.add_message("k", "user", "a", id="once")
+        sessions.archive("k")
+        sessions.add_message("k", "user", "b")
+        assert sessions.add_message("k", "user", "a", id="once") == 2
+        with pytest.raises(nacre.Conflict, match="was used for other content"):
+            sessions.add_message("k", "user", "c", id="once")
+        assert [message.content for message in sessions.get_history("k")] == ["b"]
+
+
+def test_a_database_begins_a_session_again_though_the_clock_of_who_began_the_last_one_was_ahead(
+    empty_database: str,
+) -> None:
+    with nacre.open(empty_database) as sessions, Rows(empty_database) as rows:
+        sessions.add_message("k", "user", "a")
+        sessions.move_to_trash("k")
+        for table in ("sessions", "records"):
+            rows.run(f"UPDATE {{s}}.{table} SET uid = 'ffffffff-ffff-ffff-ffff-ffffffffffff'")  # noqa: S608 - our own names
+        assert sessions.add_message("k", "user", "b") == 2
