@@ -260,6 +260,12 @@ class Move:
 
         seal(self._source, self._target)
 
+    def copy_documents(self) -> None:
+        """Copy what is kept with the sessions, such as how far channels have read, unless the target has it."""
+        from nacre.storage.transfer import copy_documents  # noqa: PLC0415 - the same
+
+        copy_documents(self._source, self._target)
+
     def only_in_target(self) -> list[str]:
         """The keys of what the target has and the source has not: others, or sessions that were deleted there."""
         from nacre.storage.transfer import only_in  # noqa: PLC0415 - the same

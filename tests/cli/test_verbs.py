@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+import nacre as library
 from nacre.cli import verbs
 from nacre.cli.loading import load
 from tests.cli.conftest import Nacre
@@ -21,6 +22,8 @@ EVERY = [*(("sessions", verb) for verb in SESSIONS), *((verb,) for verb in TOP)]
 LINES: dict[str, tuple[str, ...]] = {
     "list": ("sessions", "list"),
     "backup": ("sessions", "backup", "copy"),
+    "copy": ("sessions", "copy", "store", "copy"),
+    "unseal": ("sessions", "unseal", "store"),
     "quarantine": ("sessions", "quarantine"),
     "show": ("sessions", "show", "one"),
     "search": ("sessions", "search", "hello"),
@@ -102,6 +105,8 @@ def store(nacre: Nacre, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytes
     assert nacre("sessions", "rm", "three").code == 0
     folder = tmp_path_factory.mktemp("earlier")
     (folder / "four.jsonl").write_text('{"role": "user", "content": "from before"}\n')
+    with library.open(folder / "store") as sessions:
+        sessions.add_message("five", "user", "from elsewhere")
     monkeypatch.chdir(folder)
     return nacre
 

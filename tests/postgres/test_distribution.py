@@ -29,6 +29,7 @@ PLACES = 4
 ABOUT_NO_SESSION = {
     "add_part",
     "advance_indexing",
+    "documents",
     "erase_document",
     "indexing",
     "last_part",

@@ -23,7 +23,7 @@ from nacre.storage.postgres.address import parse
 from nacre.storage.postgres.schema import init
 from nacre.storage.protocol import Backend, Prefixed
 from nacre.storage.system import System
-from nacre.storage.transfer import Held, Outcome, copy, only_in
+from nacre.storage.transfer import Held, Outcome, copy, copy_documents, only_in
 from nacre.testing import Disk, Snapshot, images
 from tests.paths import log_of
 from tests.postgres.servers import PostgresServer
@@ -585,6 +585,17 @@ def test_what_is_left_of_a_lost_session_in_quarantine_is_copied(open_store: Open
 def test_only_the_owner_moves_sessions(open_store: Open) -> None:
     with pytest.raises(nacre.StoreError, match="only the owner"):
         Prefixed(open_store("ram"), "own:").transfer()
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_documents_are_copied_unless_the_target_has_them(open_store: Open, source: str, target: str) -> None:
+    here, there = open_store(source), open_store(target)
+    for name in ("cursor", "other"):
+        here.document(name).write(name.encode())
+    there.document("other").write(b"newer")
+    copy_documents(here.transfer(), there.transfer())
+    assert there.transfer().documents() == {"cursor": b"cursor", "other": b"newer"}
+    assert there.document("cursor").read() == b"cursor"
 
 
 # ---- ids

@@ -39,6 +39,8 @@ SESSIONS = {
     "summarize": "summarise all but the last turn with a model",
     "compact": "move truncated and replaced records out of the log",
     "backup": "copy the whole store, also while it is written",
+    "copy": "copy all sessions to another store; --finish moves them",
+    "unseal": "accept writes again in a store whose sessions were moved",
     "migrate": "import the sessions of an earlier agent",
     "du": "show how much disk space sessions use",
     "gc": "delete files that no session needs",
@@ -74,6 +76,7 @@ NESTED = {
 """Verbs of a verb that also works alone."""
 MODULES = {
     "completion": ("completion", "__complete"),
+    "copy": ("copy", "unseal"),
     "damage": ("verify", "repair", "quarantine"),
     "housekeeping": ("du", "compact", "gc", "retain", "backup"),
     "session_changes": (

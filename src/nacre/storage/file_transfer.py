@@ -26,6 +26,7 @@ from nacre.records import Record, View
 from nacre.storage import blobs, compaction, quarantine
 from nacre.storage.change_marks import Marks
 from nacre.storage.compaction import Extent
+from nacre.storage.documents import FileDocument, path_of
 from nacre.storage.format import fields, sealed_fields
 from nacre.storage.holes import unpadded
 from nacre.storage.lines import Piece
@@ -174,6 +175,19 @@ class FileTransfer:
         entries = quarantine.Quarantine(self._system, self._root, lambda _: None).entries(None)
         found = {(entry.key, entry.generation) for entry in entries if entry.n}
         return [Held(key, uid, "archived") for key, uid in sorted(found) if self.find(key, uid) is None]
+
+    # ---- documents
+
+    def documents(self) -> dict[str, bytes]:
+        files = listed(self._system, os.path.dirname(path_of(self._root, "")))
+        names = (file.removesuffix(".json") for file in files if file.endswith(".json"))
+        return {name: self._document(name).read() for name in names}
+
+    def write_document(self, name: str, data: bytes) -> None:
+        self._document(name).write(data)
+
+    def _document(self, name: str) -> FileDocument:
+        return FileDocument(path_of(self._root, name), self._system)
 
     # ---- the seal
 

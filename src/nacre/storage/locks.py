@@ -167,7 +167,7 @@ class KeyLock:
 
 def wait_for_keys(system: System, root: str) -> None:
     """Wait until nobody has the lock of a key of a store that was taken before it was sealed."""
-    # Whoever has the folder, which is the lock of all keys as long as there is no file.
+    # The process that has the folder, which is the lock of all keys as long as there is no file.
     with suppress(Refused), KeyLock(system, SessionPaths(root, "", "")):
         pass
     with opened(system, f"{root}/{_KEYS_FILE}", os.O_RDWR | os.O_NOFOLLOW) as fd:

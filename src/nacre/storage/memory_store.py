@@ -841,6 +841,12 @@ class MemoryTransfer:
     def orphans(self) -> list[Held]:
         return []
 
+    def documents(self) -> dict[str, bytes]:
+        return dict(self._store._documents)
+
+    def write_document(self, name: str, data: bytes) -> None:
+        self._store._documents[name] = data
+
     def sealed_to(self) -> str:
         return self._store._sealed_to
 

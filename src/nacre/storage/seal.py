@@ -52,7 +52,7 @@ class Seal:
         self._expected = object()
 
     def check(self) -> None:
-        """Raise Refused if the store is sealed; the caller has a lock that whoever seals it waits for."""
+        """Raise Refused if the store is sealed; the caller has a lock, which a process that seals it waits for."""
         if self._expected is not self._seen:
             self.check_now()
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 HeldAs = Literal["active", "archived", "trash"]
 Keep = Callable[[View], set[int]]
-"""(session) -> the records that are needed to go on with it, which a log should have at hand."""
+"""(session) -> the records that are needed to go on with it, which a log should hold itself."""
 Result = Literal["copied", "updated", "unchanged", "newer", "conflict", "failed"]
 
 # One that is archived or removed makes room for the next active one of its key.
@@ -96,6 +96,12 @@ class Transferable(Protocol):
     def orphans(self) -> list[Held]:
         """Generations that are lost but for what is in quarantine of them."""
 
+    def documents(self) -> dict[str, bytes]:
+        """The documents of the store by name: how far channels have read, for example."""
+
+    def write_document(self, name: str, data: bytes) -> None:
+        """Replace a document, durably."""
+
     def sealed_to(self) -> str:
         """Where the sessions were moved; "" if they were not."""
 
@@ -136,6 +142,14 @@ def copy(source: Transferable, target: Transferable, *, keep: Keep) -> Iterator[
                 yield outcome
     for held in source.orphans():
         target.add_asides(held, source.asides(held))
+
+
+def copy_documents(source: Transferable, target: Transferable) -> None:
+    """Copy the documents that the target does not have; one that it has may have been written there since."""
+    known = target.documents()
+    for name, data in source.documents().items():
+        if name not in known:
+            target.write_document(name, data)
 
 
 def seal(source: Transferable, target: Transferable) -> None:

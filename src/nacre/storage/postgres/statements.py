@@ -358,6 +358,8 @@ TEXTS = {
     "sizes": """
         SELECT relname, pg_total_relation_size(oid) FROM pg_class
         WHERE relnamespace = '{s}'::regnamespace AND relkind IN ('r', 'p') ORDER BY relname""",
+    "documents": """
+        SELECT substr(name, 10), encode(data, 'hex') FROM {s}.documents WHERE name LIKE 'document:%'""",
     "store": "SELECT version, sealed_to FROM {s}.store",
     # Only the commit of one that has changed a row is flushed, and all before it.
     "touch_store": "UPDATE {s}.store SET version = version",

@@ -20,6 +20,7 @@ from nacre.storage.format import fields, sealed_fields
 from nacre.storage.postgres import damage, erasing
 from nacre.storage.postgres.connections import Run, Value
 from nacre.storage.postgres.database import Database
+from nacre.storage.postgres.documents import PostgresDocument
 from nacre.storage.postgres.moving import check_not_sealed, lock
 from nacre.storage.postgres.schema import ACTIVE, ARCHIVED, TRASHED
 from nacre.storage.postgres.view import Head, PostgresView, head_of, sid_of
@@ -119,6 +120,15 @@ class PostgresTransfer:
         found = {(row.aside.key, row.aside.uid) for row in damage.asides(self._database, None)}
         return [Held(key, uid, "archived") for key, uid in sorted(found) if self._find(key, uid) is None]
 
+    # ---- documents
+
+    def documents(self) -> dict[str, bytes]:
+        rows = self._database.connections.read(self._database.statements.documents)
+        return {(name or b"").decode(): bytes.fromhex((data or b"").decode()) for name, data in rows}
+
+    def write_document(self, name: str, data: bytes) -> None:
+        PostgresDocument(self._database, name, None).write(data)
+
     # ---- the seal
 
     def sealed_to(self) -> str:
@@ -127,8 +137,8 @@ class PostgresTransfer:
 
     def seal(self, to: str) -> None:
         def work(run: Run) -> None:
-            # Whoever begins or moves a generation shares the lock of this row, and is waited for; the next one finds
-            # the place. Whoever appends has the lock of its session's row, and so on.
+            # A transaction that begins or moves a generation shares the lock of this row, and is waited for; the next
+            # one finds the place. One that appends has the lock of its session's row, and so on.
             run(self._database.statements.seal_store, to)
             run(self._database.statements.seal_sessions)
 
@@ -144,7 +154,7 @@ class PostgresTransfer:
 
     # ---- writing
 
-    def write(self, held: Held, view: View, *, after: int, erased: Collection[int], keep: Keep) -> None:  # noqa: ARG002 - every row is at hand
+    def write(self, held: Held, view: View, *, after: int, erased: Collection[int], keep: Keep) -> None:  # noqa: ARG002 - every row is as near
         def work(run: Run) -> None:
             check_not_sealed(self._database, run)
             head = self._lock(run, held, after)
@@ -212,7 +222,7 @@ class PostgresTransfer:
         created = header.ts if header is not None else view.created
         began = sortable(parse_time(created))
         heads = lock(database, run, held.key, trashed=True)
-        forked = "t" if any(one.forked for one in heads) else "f"
+        forked = "t" if heads else "f"
         values = [sid, held.uid, held.key, *place, header.n if header is not None else 1, created, began, *ends]
         values += ["t" if is_internal(held.key) else "f", state.live, forked, holes, updated or began]
         values += [minute if minute is not None else int(parse_time(created).timestamp() // 60), arrival.size, *labels]
