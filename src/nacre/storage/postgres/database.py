@@ -44,7 +44,7 @@ class Database(NamedTuple):
         return head_of(rows[0]) if rows else None
 
     def heads(self, key: str) -> list[Head]:
-        """The generations of a session, oldest first."""
+        """The generations of a session, oldest first; the active one is the last, whenever it began."""
         return [head_of(row) for row in self.connections.read(self.statements.generations, sid_of(key))]
 
     def known_heads(self, key: str) -> list[Head]:

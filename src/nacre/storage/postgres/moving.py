@@ -254,6 +254,7 @@ def restore_from_trash(database: Database, id: str) -> None:
         if is_taken and any(one.was == ACTIVE for one in found):
             raise Conflict(f"there is now an active session {key!r}\narchive or remove that one first")
         run(database.statements.take_from_trash, sid_of(key), id)
+        run(database.statements.set_forked, sid_of(key))
 
     database.connections.in_transaction(work)
 
@@ -278,7 +279,7 @@ def erase_from_trash(database: Database, id: str) -> bool:
 
 
 def lock(database: Database, run: Run, key: str, *, trashed: bool = False) -> list[Head]:
-    """Lock the generations of a session until the end of the transaction; oldest first."""
+    """Lock the generations of a session until the end of the transaction; as `Database.heads` has them."""
     rows = run(database.statements.lock_all, sid_of(key), TRASHED if trashed else ARCHIVED).rows
     return [head_of(row) for row in rows]
 

@@ -93,7 +93,7 @@ CREATE TABLE IF NOT EXISTS {s}.records (
     line      text NOT NULL,
     PRIMARY KEY (sid, uid, n)
 );
-CREATE UNIQUE INDEX IF NOT EXISTS records_id ON {s}.records (sid, id) WHERE id IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS records_id ON {s}.records (sid, id, uid) WHERE id IS NOT NULL;
 CREATE TABLE IF NOT EXISTS {s}.blobs (
     sid       uuid NOT NULL,
     uid       uuid NOT NULL,

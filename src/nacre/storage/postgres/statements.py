@@ -18,7 +18,7 @@ TEXTS = {
     "generation_of_record": f"""
         SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND uid = $2::uuid""",
     "generations": f"""
-        SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY uid""",
+        SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY status = 0, uid""",
     "version": """
         SELECT uid, n FROM {s}.sessions WHERE sid = $1::uuid AND status = 0""",
     "back": """
@@ -29,8 +29,13 @@ TEXTS = {
         ORDER BY n LIMIT $5::bigint""",
     "blob": """
         SELECT data FROM {s}.blobs WHERE sid = $1::uuid AND uid = $2::uuid AND hash = decode($3, 'hex')""",
+    # Not of those generations that are in the trash, or kept for their forks alone.
     "id": """
-        SELECT uid, n FROM {s}.records WHERE sid = $1::uuid AND id = $2""",
+        SELECT one.uid, one.n FROM {s}.records AS one JOIN {s}.sessions AS head
+            ON head.sid = $1::uuid AND head.uid = one.uid AND head.status <= 1
+        WHERE one.sid = $1::uuid AND one.id = $2 ORDER BY head.status, head.uid DESC LIMIT 1""",
+    "shared_id": """
+        SELECT n FROM {s}.records WHERE sid = $1::uuid AND uid = $2::uuid AND id = $3 AND n <= $4::bigint""",
     "is_ours": """
         SELECT n FROM {s}.records WHERE sid = $1::uuid AND uid = $2::uuid AND n = $3::bigint AND writer = $4::bigint
         AND line = $5""",
@@ -64,7 +69,7 @@ TEXTS = {
                 $9::integer, floor(date_part('epoch', now()) / 60)::integer, $10::bigint, $18::boolean, $11, $19,
                 $20::boolean, $21::smallint, $22::smallint
             FROM place
-            WHERE NOT EXISTS (SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND uid >= $2::uuid)
+            WHERE NOT EXISTS (SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND uid >= $2::uuid AND status <= 1)
             ON CONFLICT DO NOTHING RETURNING 1), counted AS (
             INSERT INTO {s}.counts (sid, status, internal, change) SELECT $1::uuid, 0, $18::boolean, 1 FROM head)
         INSERT INTO {s}.records (sid, uid, n, writer, id, line)
@@ -89,7 +94,8 @@ TEXTS = {
     # ---- whole generations
     "lock_store": "SELECT sealed_to FROM {s}.store FOR SHARE",
     "lock_all": f"""
-        SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= $2::smallint ORDER BY uid FOR UPDATE""",
+        SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= $2::smallint
+        ORDER BY status = 0, uid FOR UPDATE""",
     "set_status": """
         WITH known AS (SELECT status, internal FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid),
         counted AS (INSERT INTO {s}.counts (sid, status, internal, change)
@@ -155,7 +161,7 @@ TEXTS = {
         SELECT sid, key, {HEAD} FROM {{s}}.sessions WHERE (sid, uid) > ($1::uuid, $2::uuid) AND status = $3::smallint
         ORDER BY sid, uid LIMIT $4::bigint""",
     "generations_changed": f"""
-        SELECT changed, {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY uid""",
+        SELECT changed, {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY status = 0, uid""",
     # ---- erasing one record
     "set_line": """
         UPDATE {s}.records SET line = $4 WHERE sid = $1::uuid AND uid = $2::uuid AND n = $3::bigint""",
@@ -241,6 +247,8 @@ TEXTS = {
         UPDATE {s}.sessions SET status = was, trash = '', removed = '',
             changed = floor(date_part('epoch', now()) / 60)::integer
         WHERE sid = $1::uuid AND trash = $2""",
+    "set_forked": """
+        UPDATE {s}.sessions SET forked = true WHERE sid = $1::uuid AND status <= 1""",
     "in_trash": f"""
         SELECT key, was, removed, {HEAD} FROM {{s}}.sessions WHERE trash = $1 ORDER BY uid""",
     "trash": f"""

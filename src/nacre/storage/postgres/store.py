@@ -246,13 +246,12 @@ class PostgresStore:
                 return values
 
     def read_generation(self, key: str, uid: str, get: Callable[[View], T]) -> T | None:
-        heads = {
-            head.uid: head for head in map(head_of, self.connections.read(self.statements.generations, sid_of(key)))
-        }
-        if uid not in heads:
-            return None
-        found = self._look(key, heads[uid], get, is_newest=uid == max(heads))
-        return found[0] if found is not None else None
+        heads = self.database.heads(key)
+        for head in heads:
+            if head.uid == uid:
+                found = self._look(key, head, get, is_newest=head is heads[-1])
+                return found[0] if found is not None else None
+        return None
 
     def status(self, key: str) -> Status:
         head = self.database.head(key)

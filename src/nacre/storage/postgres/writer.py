@@ -86,8 +86,8 @@ class _Growing(PostgresView):
         active = head if head is not None and not head.status else None
         super().__init__(read, database.statements, key=key, sid=sid_of(key), head=active or _NO_HEAD)
         self._database = database
-        # What was stored before a fork is not under its own key, where the database would refuse it.
-        self.looks_up_ids = (head or _NO_HEAD).forked
+        # What was stored before a fork, or in an archived generation, is not where the database would refuse it.
+        self.looks_up_ids = self.earlier is not None or self.head.forked
 
     @property
     def header(self) -> Header:
@@ -104,18 +104,18 @@ class _Growing(PostgresView):
     def find_id(self, id: str) -> Seen | None:
         """What was stored under an id in any generation, or before one of them was forked."""
         for uid, n in self._read(self._statements.id, self._sid, id):
-            return self._seen(self._sid, uid or b"", int(n or b"0"))
+            return self._seen(self._sid, plain_uid(uid), int(n or b"0"))
         heads = [head_of(row) for row in self._read(self._statements.generations, self._sid)]
         for level in dict.fromkeys(level for head in heads for level in head.base):
-            for uid, n in self._read(self._statements.id, level.sid, id):
-                if plain_uid(uid) == level.uid and int(n or b"0") <= level.upto:
-                    return self._seen(level.sid, uid or b"", int(n or b"0"))
+            for (n,) in self._read(self._statements.shared_id, level.sid, level.uid, id, level.upto):
+                return self._seen(level.sid, level.uid, int(n or b"0"))
         return None
 
-    def _seen(self, sid: str, uid: bytes, n: int) -> Seen | None:
+    def _seen(self, sid: str, uid: str, n: int) -> Seen | None:
         """The last number of the transaction that a record began, and its fingerprint."""
-        rows = self._read(self._statements.generation_of_record, sid, uid.decode())
+        rows = self._read(self._statements.generation_of_record, sid, uid)
         if not rows:
+            # It was deleted meanwhile.
             return None
         view = PostgresView(self._read, self._statements, key=self.key, sid=sid, head=head_of(rows[0]))
         first = view.find(n)
@@ -239,10 +239,10 @@ class SessionWriter:
             except (ConnectionLost, Failed) as error:
                 # Nothing of this batch was stored.
                 self.forget()
-                if isinstance(error, Failed) and is_repeat(error):
+                if isinstance(error, Failed) and is_repeat(error) and not looks_up_ids:
                     looks_up_ids = True
                     continue
-                if isinstance(error, Failed) and not is_passing(error):
+                if isinstance(error, Failed) and not is_passing(error) and not is_repeat(error):
                     raise explain(error, connections.address) from error
                 if time.monotonic() + wait > deadline:
                     raise Refused(f"session {self.key!r}: nothing was stored: {error}; try again") from error
@@ -404,7 +404,7 @@ class SessionWriter:
             folded = database.labels({}, self.key)[0]
             row += [folded, database.token, *_arrays(batch.records, lines)]
             row += [self.key, created, "t" if is_internal(self.key) else "f", sortable(parse_time(created))]
-            row += ["t" if head is not None and head.forked else "f", *classes]
+            row += ["t" if head is not None else "f", *classes]
             requests: list[Request] = [(database.statements.create, row)]
         elif len(lines) == 1:
             row += [batch.n - 1, database.token, batch.records[0].id, lines[0], *classes]
@@ -418,8 +418,7 @@ class SessionWriter:
             n = next(record.n for record in batch.records if record.blobs is not None and name in blobs.names(record))
             requests.append((database.statements.keep_blob, [self.sid, uid, n, name, data, database.token]))
         if is_new:
-            is_forked = head is not None and head.forked
-            after = _NO_HEAD._replace(forked=is_forked, uid=uid, created=batch.header.created)
+            after = _NO_HEAD._replace(forked=head is not None, uid=uid, created=batch.header.created)
         else:
             assert head is not None  # noqa: S101 - what is not new grows from it
             after = head
