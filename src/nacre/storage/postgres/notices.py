@@ -45,8 +45,8 @@ class PostgresWatch(MemoryWatch):
 class Notices:
     """Sends notices of what was stored here, and passes on those of others to the watches of this process."""
 
-    def __init__(self, connections: Connections, statements: Statements) -> None:
-        self._connections, self._statements = connections, statements
+    def __init__(self, connections: Connections, statements: Statements, *, look_every: float = _SLOW_LOOK) -> None:
+        self._connections, self._statements, self._look_every = connections, statements, look_every
         self._channel = f"nacre_{connections.address.schema}"[:63]
         self.begin_in_child()
 
@@ -138,12 +138,10 @@ class Notices:
         while not self._ending.is_set():
             if poll.poll(200):
                 link.pgconn.consume_input()
-                if link.pgconn.status != psycopg.pq.ConnStatus.OK:
-                    raise psycopg.OperationalError("the connection was closed")
                 while (notice := link.pgconn.notifies()) is not None:
                     names = notice.extra.decode().split(",")
                     self._tell_watches(["" if _ANYTHING in names else name for name in names])
-            if time.monotonic() - looked > _SLOW_LOOK:
+            if time.monotonic() - looked > self._look_every:
                 looked = time.monotonic()
                 self._tell_watches([""])
 

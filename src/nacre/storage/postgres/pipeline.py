@@ -57,12 +57,16 @@ class Pipeline:
     def send(self, requests: Sequence[Request]) -> list[Result | Failed]:
         """Run statements as one transaction; they begin with the session's sid. Raises as `Connections.send` does."""
         me = get_ident()
+        job: _Job | None = None
         with self._lock:
             self._sending.discard(me)
-            is_free = not self._sending and not self._waiting
-            if is_free:
+            if self._sending or self._waiting:
+                # The one that sends now looks for those who wait when it is done.
+                job = _Job(requests)
+                self._waiting.append(job)
+            else:
                 self._sending.add(me)
-        if is_free:
+        if job is None:
             try:
                 return self._send(requests)
             finally:
@@ -70,12 +74,6 @@ class Pipeline:
                     self._sending.discard(me)
                 if self._waiting:
                     self._call()
-        job = _Job(requests)
-        with self._lock:
-            self._waiting.append(job)
-            is_alone = not self._sending
-        if is_alone:
-            self._call()
         # A signal may end the wait: what waits is sent all the same, and nobody waits for this thread.
         while not job.latch.acquire(timeout=_SLOW):
             if self._waiting:
