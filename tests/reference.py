@@ -26,7 +26,9 @@ from nacre.storage import file_store, protocol
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 
 GROUPS = {
-    "Opening": "open Durability Sessions location is_durable is_shared close within with_internal_keys SessionStore Forgiving",
+    "Opening": (
+        "open Durability Sessions location is_durable is_shared close within with_internal_keys SessionStore Forgiving"
+    ),
     "One session": "Session",
     "Messages": "Message ToolCall AnyMessage",
     "Writing": """
