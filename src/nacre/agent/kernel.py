@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from nacre.agent.actor import Actor, Agent, TurnRequest, UserMessage
 from nacre.agent.background import TaskOwner
-from nacre.agent.live_session import KernelSessions, no_wait
-from nacre.agent.ports import Ask, Emit, Pace, ignore
+from nacre.agent.live_session import KernelSessions
+from nacre.agent.ports import Ask, Emit, Pace, ignore, no_wait
 from nacre.errors import NacreError, Stopped
 from nacre.history.replies import is_final
 from nacre.messages import Message, Snapshot

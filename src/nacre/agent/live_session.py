@@ -13,7 +13,7 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from nacre.agent.model_request import Terms, terms_of
-from nacre.agent.ports import Entry, Pace
+from nacre.agent.ports import Entry, Pace, no_wait
 from nacre.errors import Conflict, LeaseLost
 from nacre.history import replies
 from nacre.history.message_text import cut_middle
@@ -53,10 +53,6 @@ class KernelSessions(Protocol):
     @property
     def is_shared(self) -> bool:
         """Whether a call may wait for the network; then it is made in a thread."""
-
-
-async def no_wait() -> None:
-    """The pace of a process where every turn may go on at once."""
 
 
 class LiveSession:

@@ -234,3 +234,7 @@ class Sandbox(Protocol):
 
     async def run(self, command: Sequence[str], *, timeout: float, max_bytes: int) -> Finished:  # noqa: ASYNC109 - a limit on the command
         """Run a command in the workspace, confined; at most `max_bytes` of its output are kept."""
+
+
+async def no_wait() -> None:
+    """The pace of a process where every turn may go on at once."""

@@ -37,7 +37,7 @@ _NONE = "0" * 32
 # What PostgreSQL can hold of one text: positions up to a number, and so many of each word, in a limited size.
 _MAX_POSITION, _MAX_REPEATS, _MAX_VECTOR = 16_383, 255, 900_000
 _MAX_WORD = 500
-# Whoever takes something in again loses nothing if the server crashes: it need not wait for the disk.
+# What is lost in a crash of the server is taken in again: it need not wait for the disk.
 _NOT_DURABLE = Statement(b"not_durable", b"SET LOCAL synchronous_commit = off")
 # A word; one character of a script that has no words; a sign outside of ASCII, as an emoji is.
 _WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W_])+|[^\x00-\x7f\w\s]")

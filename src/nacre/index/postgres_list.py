@@ -24,7 +24,7 @@ FOLDED_END = "\x1f"
 NO_JIT = Statement(b"no_jit", b"SELECT set_config('jit', 'off', true)")
 """Run before a query in the same transaction: compiling it takes longer than all that it does."""
 _VALUES = {"updated": "updated", "created": "began", "bytes": "bytes", "messages": "live"}
-# What an index has of each value: what changes seldom, or is short enough for it.
+# What an index has of each value: what changes rarely, or is short enough for it.
 _BUCKETS = {
     "updated": "minute",
     "created": "began",

@@ -19,8 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from nacre.agent.kernel import Kernel
-from nacre.agent.live_session import no_wait
-from nacre.agent.ports import Answer, Approval, Ask, Emit, Event, Text, ignore
+from nacre.agent.ports import Answer, Approval, Ask, Emit, Event, Text, ignore, no_wait
 from nacre.config import Settings
 from nacre.errors import InvalidMessage, NacreError, Refused, Stopped
 from nacre.runtime.app import App, Options
