@@ -172,9 +172,12 @@ def _named_extra() -> Iterator[None]:
 
 
 def default_place() -> str:
-    """Where sessions are kept when nothing is said."""
+    """Where sessions are kept when nothing is said; raises ConfigError for the address of a database."""
     home = os.environ.get("NACRE_HOME")
     if home:
+        if is_url(home):
+            # Not shown: it may hold a password.
+            raise ConfigError("NACRE_HOME is a folder; put the address of a database into NACRE_STORE_URL")
         return home
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return f"{data}/nacre"

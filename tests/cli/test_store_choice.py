@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import nacre as library
 from nacre import config
 from nacre.cli.store_choice import main_root, main_store, root_of, shown_store, store_of
 from nacre.errors import ConfigError
@@ -99,3 +100,13 @@ def test_what_is_no_usable_address_is_an_error(nacre: Nacre, monkeypatch: pytest
 def test_an_agent_cannot_have_an_address_of_its_own(nacre: Nacre) -> None:
     (problem,) = config.problems({"agents": {"clerk": {"store": {"url": URL}}}}, {})
     assert "store cannot be set for one agent" in problem.text
+
+
+def test_the_address_of_a_database_is_no_home(nacre: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NACRE_HOME", f"postgresql://ada:{SECRET}@127.0.0.1/db")
+    for words in (("store",), ("doctor",), ("sessions", "list"), ("serve", "--check"), ("chat", "hello")):
+        done = nacre(*words)
+        assert (done.code, done.out, SECRET in done.err) == (2, "", False), (words, done)
+        assert "put the address of a database into NACRE_STORE_URL" in done.err
+    with pytest.raises(ConfigError, match="NACRE_HOME is a folder"):
+        library.open()

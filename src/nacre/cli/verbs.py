@@ -232,6 +232,10 @@ class Flags:
 
 
 def default_place() -> str:
-    """The local folder: the same as the library's, without loading it."""
+    """The local folder: the same as the library's, without loading it. Raises Failure for the address of a database."""
+    home = os.environ.get("NACRE_HOME")
+    if home and "://" in home:
+        # Not shown: it may hold a password.
+        raise Failure("config", "NACRE_HOME is a folder; put the address of a database into NACRE_STORE_URL")
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return os.environ.get("NACRE_HOME") or f"{data}/nacre"
+    return home or f"{data}/nacre"
