@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar
 
 import anyio
@@ -89,11 +90,9 @@ class LiveSession:
 
     async def give_turn_back(self) -> None:
         """Let others take the turn, whatever is cancelled meanwhile."""
-        if self.lease is not None and self._sessions.is_shared:
-            with anyio.CancelScope(shield=True):
-                await to_thread.run_sync(self.lease.close)
-        elif self.lease is not None:
-            self.lease.close()
+        if self.lease is not None:
+            with anyio.CancelScope(shield=True) if self._sessions.is_shared else nullcontext():
+                await self._ask(self.lease.close)
 
     async def _ask(self, call: Callable[[], T]) -> T:
         """Ask the store: at once, or in a thread where the answer comes over the network."""

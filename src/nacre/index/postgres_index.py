@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from nacre.errors import ConfigError
@@ -12,6 +13,7 @@ from nacre.index import postgres_intake, postgres_list, postgres_search
 from nacre.index.postgres_list import FOLDED_END, storable
 from nacre.index.query import parse
 from nacre.messages import Hit, Page
+from nacre.storage.postgres.connections import NotAllowed
 from nacre.storage.postgres.store import PostgresStore
 
 
@@ -59,7 +61,9 @@ class PostgresIndex:
             )
         parsed = parse(query, now=self._database.system.now())
         parsed = parsed._replace(internal=internal, fill=fill, skip=skip, prefix=prefix, only=only)
-        postgres_intake.take_in(self._database)
+        # One who may only read finds what others have taken in.
+        with suppress(NotAllowed):
+            postgres_intake.take_in(self._database)
         return postgres_search.hits(self._database, parsed, limit=limit)
 
     def make_vectors(self, most: int) -> int:  # noqa: ARG002 - as in SessionIndex

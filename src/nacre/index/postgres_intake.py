@@ -10,6 +10,7 @@ were taken in is kept for the next time, less some minutes for transactions that
 
 from __future__ import annotations
 
+import logging
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -18,7 +19,7 @@ from itertools import accumulate, count, islice, takewhile
 from typing import NamedTuple
 
 from nacre.codec import message_in, parse_time, sortable
-from nacre.errors import DurabilityUnknown
+from nacre.errors import DurabilityUnknown, Refused, describe_error
 from nacre.index.search_text import UNSPACED, Calls, body_of, folded, tools_of, words_of
 from nacre.index.stems import stem
 from nacre.messages import Message
@@ -27,6 +28,8 @@ from nacre.storage.postgres.connections import Run, Statement
 from nacre.storage.postgres.database import Database
 from nacre.storage.postgres.view import Head, PostgresView, head_of, plain_uid, sid_of
 from nacre.storage.postgres.writer import array_of
+
+logger = logging.getLogger(__name__)
 
 _MARGIN = 10
 """Minutes that a transaction may take from its begin until others see it."""
@@ -79,7 +82,12 @@ def take_in(database: Database) -> None:
         for row in rows:
             head = head_of(row[4:])
             at = (int(row[0] or b"0"), plain_uid(row[1]), head.uid)
-            _take_in_session(database, (row[2] or b"").decode(), head, int(row[3] or b"0"))
+            key = (row[2] or b"").decode()
+            try:
+                _take_in_session(database, key, head, int(row[3] or b"0"))
+            except Refused as error:
+                # All others are searched all the same.
+                logger.warning("a session cannot be searched", extra={"session": key, "error": describe_error(error)})
         if len(rows) < _SESSIONS:
             break
     if now - _MARGIN > known:
@@ -238,6 +246,7 @@ def _vector(words: list[str], at: Iterable[int]) -> _Vector:
             found.append(place)
     places.pop(_GAP, None)
     is_long = len(words) >= _MAX_POSITION or max(map(len, places.values()), default=0) > _MAX_REPEATS
+    is_long = is_long or sum(len(word.encode()) + 4 * len(found) + 8 for word, found in places.items()) > _MAX_VECTOR
     if not is_long:
         return _Vector(" ".join([f"'{word}':{','.join(map(str, found))}" for word, found in places.items()]), is_long)
     # What is too much is left out: the first words are the ones that are looked for.

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from shlex import quote
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
@@ -23,7 +23,7 @@ import psycopg
 from psycopg import pq
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
-from nacre.errors import ConfigError, DurabilityUnknown, LeaseLost, Refused, StoreError
+from nacre.errors import ConfigError, DurabilityUnknown, InvalidArgument, LeaseLost, Refused, StoreError
 from nacre.messages import Load
 from nacre.storage.postgres.address import Address
 
@@ -75,6 +75,10 @@ Request = tuple[Statement, Sequence[Value]]
 
 class ConnectionLost(StoreError):
     """The server did not answer, or the connection broke: whether a statement was carried out is not known."""
+
+
+class NotAllowed(StoreError):
+    """The role has no right to do that."""
 
 
 class Failed(StoreError):
@@ -269,6 +273,9 @@ def _encode(values: Sequence[Value]) -> tuple[Any, list[pq.Format] | None]:
     formats = None
     for value in values:
         if type(value) is str:
+            if "\0" in value:
+                # libpq would take what comes before it for all of the text.
+                raise InvalidArgument(f"PostgreSQL cannot hold a text with NUL in it: {value!r:.100}")
             params.append(value.encode())
         elif type(value) is int:
             params.append(b"%d" % value)
@@ -351,6 +358,7 @@ class Connections:
 
     def _begin(self) -> None:
         self._links: WeakSet[Link] = WeakSet()
+        self._links_lock = Lock()
         self._ending = Event()
         self._watchdog = Thread(target=self._watch, args=(self._ending,), name="nacre-watchdog", daemon=True)
         self._watchdog.start()
@@ -359,18 +367,22 @@ class Connections:
     def _watch(self, ending: Event) -> None:
         """End the calls that wait for a server which has been silent for too long."""
         while not ending.wait(min(1.0, self.timeout / 4)):
-            for link in list(self._links):
+            with self._links_lock:
+                links = list(self._links)
+            for link in links:
                 since = link.busy_since
                 if since is not None and time.monotonic() - since > self.timeout:
                     logger.warning("the database is silent; a connection is given up", extra={"seconds": self.timeout})
                     # The call in libpq ends with an error; its caller closes the connection.
-                    with suppress(OSError), socket.socket(fileno=os.dup(link.pgconn.socket)) as copy:
+                    # One that has ended meanwhile has no socket any more.
+                    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(link.pgconn.socket)) as copy:
                         copy.shutdown(socket.SHUT_RDWR)
 
     def _make(self) -> ConnectionPool[Link]:
         def begin(link: Link) -> None:
             # First, since the server may be silent from the beginning.
-            self._links.add(link)
+            with self._links_lock:
+                self._links.add(link)
             link.begin(relaxed=self.relaxed, timeout=self.timeout)
             self.is_pooled, link.trips = link.is_pooled, self._trips
 
@@ -579,7 +591,7 @@ def explain(error: Failed, address: Address) -> StoreError:
     if error.code == _LEASE_LOST:
         return LeaseLost("another process has the lease by now; nothing was stored")
     if error.code in _FORBIDDEN:
-        return StoreError(f"{address.shown}: {error}; docs/postgres.md says what the role needs")
+        return NotAllowed(f"{address.shown}: {error}; docs/postgres.md says what the role needs")
     what = "the database is full: " if error.code in _FULL else ""
     return Refused(f"nothing was stored: {what}{error} (SQLSTATE {error.code})")
 

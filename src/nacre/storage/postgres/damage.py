@@ -144,12 +144,14 @@ class Row(NamedTuple):
     upto: int
 
 
-def asides(database: Database, key: str | None) -> list[Row]:
-    """Everything that was set aside of a session, or of all, settled too."""
+def asides(database: Database, key: str | None, run: Run | None = None) -> list[Row]:
+    """Everything that was set aside of a session, or of all, settled too; read through a transaction or by itself."""
     if key is None:
         rows = database.connections.read(database.statements.all_quarantined)
-    else:
+    elif run is None:
         rows = database.connections.read(database.statements.quarantined, sid_of(key))
+    else:
+        rows = run(database.statements.quarantined, sid_of(key)).rows
     found = []
     for row in rows:
         of, e, uid, kind, detail, ts, data, settled, n, upto = [(value or b"").decode() for value in row]
@@ -167,12 +169,14 @@ def entries(database: Database, key: str | None) -> list[QuarantineEntry]:
 
 def repair(database: Database, key: str) -> Receipt:
     """Move rows that are not what was written to the quarantine, and note which are missing."""
-    noted = [(row.aside.uid, row.n, row.upto) for row in asides(database, key)]
 
-    def work(run: Run) -> tuple[int, int]:
+    def work(run: Run) -> tuple[int, int, bool]:
         check_not_sealed(database, run)
         kept = aside = 0
-        for head in lock(database, run, key):
+        heads = lock(database, run, key)
+        # With the lock: another process may have set the same aside.
+        noted = [(row.aside.uid, row.n, row.upto) for row in asides(database, key, run)]
+        for head in heads:
             view = database.view(key, head, run)
             there = [record.n for record in view.all()]
             kept += len(there)
@@ -191,10 +195,10 @@ def repair(database: Database, key: str) -> Receipt:
                 run(database.statements.set_holes, sid_of(key), head.uid)
                 append_mark(database, run, view, kept=sum(n >= head.first for n in there))
                 aside += len(damaged) + len(missing)
-        return kept, aside
+        return kept, aside, bool(noted)
 
-    kept, aside = database.connections.in_transaction(work)
-    if not kept and not noted:
+    kept, aside, was_noted = database.connections.in_transaction(work)
+    if not kept and not was_noted:
         database.known_heads(key)
     if aside:
         logger.warning(

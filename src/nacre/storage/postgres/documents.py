@@ -7,6 +7,7 @@ from collections.abc import Callable
 from nacre.storage.postgres.connections import Run
 from nacre.storage.postgres.database import Database
 from nacre.storage.postgres.leases import PostgresLease
+from nacre.storage.postgres.moving import check_not_sealed
 
 
 class PostgresDocument:
@@ -35,6 +36,7 @@ class PostgresDocument:
 
     def _change(self, change: Callable[[Run], object]) -> None:
         def work(run: Run) -> None:
+            check_not_sealed(self._database, run)
             if self._held is not None:
                 run(self._database.statements.held, *self._held.guard)
             change(run)

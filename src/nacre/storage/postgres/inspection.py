@@ -10,7 +10,7 @@ import psycopg
 
 from nacre.errors import StoreError
 from nacre.storage.postgres.address import Address
-from nacre.storage.postgres.schema import VERSION
+from nacre.storage.postgres.schema import TRIGRAMS_THERE, VERSION
 
 _ROUND_TRIPS = 5
 _NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE")
@@ -41,7 +41,8 @@ class Inspection(NamedTuple):
     """What a database says of itself; texts are as PostgreSQL has them.
 
     `tables` is the version of nacre's tables, 0 if there are none, and `known` the one that this program works with.
-    `lacking` has what the role may not do with them, as "DELETE on records". `round_trip` and `clock_ahead` are in
+    `sealed_to` says where its sessions were moved, if they were. `has_trigrams` is for the extension pg_trgm, and
+    `is_indexed` for the indexes that need it. `lacking` has what the role may not do with them, as "DELETE on records". `round_trip` and `clock_ahead` are in
     seconds; `standbys` is how many synchronous standbys there are, None if the role may not know.
     """
 
@@ -59,8 +60,10 @@ class Inspection(NamedTuple):
     role: str
     is_superuser: bool
     has_trigrams: bool
+    is_indexed: bool
     may_create: bool
     tables: int
+    sealed_to: str
     known: int
     lacking: tuple[str, ...]
     is_encrypted: bool
@@ -100,13 +103,15 @@ def _inspect(link: psycopg.Connection[Any], address: Address) -> Inspection:
         "SELECT coalesce((SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %s), true)",
         address.schema,
     )
+    (is_indexed,) = _row(link, TRIGRAMS_THERE, address.schema)
     lacking = [] if may_use else [f"USAGE on schema {address.schema}"]
     rows = link.execute(_TABLES, (list(_NEEDED), address.schema)).fetchall()
     for table, missing in sorted(rows):
         lacking += [f"{one} on {table}" for one in missing or () if not (table in _BOOKS and one == "DELETE")]
-    version = 0
+    version, sealed_to = 0, ""
     if may_use and any(table == "store" for table, _ in rows) and "SELECT on store" not in lacking:
-        (version,) = _row(link, f"SELECT coalesce(max(version), 0) FROM {address.schema}.store")  # noqa: S608 - checked by `parse`
+        about = f"SELECT coalesce(max(version), 0), coalesce(max(sealed_to), '') FROM {address.schema}.store"  # noqa: S608 - checked by `parse`
+        version, sealed_to = _row(link, about)
     return Inspection(
         shown=address.shown,
         schema=address.schema,
@@ -122,8 +127,10 @@ def _inspect(link: psycopg.Connection[Any], address: Address) -> Inspection:
         role=role,
         is_superuser=is_super,
         has_trigrams=has_trigrams,
+        is_indexed=is_indexed,
         may_create=may_create,
         tables=version,
+        sealed_to=sealed_to,
         known=VERSION,
         lacking=tuple(lacking),
         is_encrypted=link.pgconn.ssl_in_use,

@@ -91,13 +91,16 @@ class Leases:
         """Renew leases in one statement; those that others have by now are lost."""
         if not held:
             return
-        now = clock()
+        now, asked = clock(), [(lease, lease.holder_id) for lease in held]
         (found,) = self.connections.send([(self.statements.renew, (*_names(held), str(self.seconds)))])
         if isinstance(found, Failed):
             raise found
         kept = {plain_uid(row[0]) for row in found.rows}
-        for lease in held:
-            if lease.holder_id in kept:
+        for lease, holder_id in asked:
+            if lease.holder_id != holder_id:
+                # It was given back and taken again meanwhile.
+                continue
+            if holder_id in kept:
                 lease.certain_until = now + self.seconds
             else:
                 lease.is_lost = True
@@ -189,7 +192,12 @@ class PostgresLease:
         now = clock()
         if not leases.connections.retry(seize):
             raise self._busy("somebody else")
-        leases.append(self.key, Transaction((TakeOver(_me()),)))
+        try:
+            leases.append(self.key, Transaction((TakeOver(_me()),)))
+        except BaseException:
+            # Nobody has to wait until it expires.
+            leases.release(self)
+            raise
         # What is the fence now is ours, if we are still the holder: in one transaction with that question.
         holder, head = leases.connections.read_together(
             [(leases.statements.holder_locked, (self.sid,)), (leases.statements.head, (self.sid,))]

@@ -18,7 +18,7 @@ from nacre.storage.paths import new_uid, stem
 from nacre.storage.postgres.connections import Run
 from nacre.storage.postgres.database import Database
 from nacre.storage.postgres.leases import PostgresLease
-from nacre.storage.postgres.schema import ACTIVE, ARCHIVED, TRASHED
+from nacre.storage.postgres.schema import ACTIVE, ARCHIVED, SHARED, TRASHED
 from nacre.storage.postgres.view import Head, Level, head_of, sid_of
 from nacre.storage.postgres.writer import array_of
 from nacre.storage.seal import sealed
@@ -128,14 +128,23 @@ def erase(database: Database, run: Run, sid: str, head: Head) -> None:
     for level in head.base:
         run(database.statements.unlink, level.sid, level.uid, sid, head.uid)
         # Only one that nobody reads under its own key.
-        if run(database.statements.is_hidden, level.sid, level.uid).rows:
+        if _is_hidden(database, run, level):
             _trim(database, run, level.sid, level.uid)
             erase_holes(database, run, level)
 
 
+def _is_hidden(database: Database, run: Run, level: Level) -> bool:
+    """Tell whether a generation was erased but for what forks share; its row is locked, so that it stays so.
+
+    Locked first, whatever it is: one that is being erased just now is waited for.
+    """
+    rows = run(database.statements.lock_status, level.sid, level.uid).rows
+    return bool(rows) and int(rows[0][0] or b"0") == SHARED
+
+
 def erase_holes(database: Database, run: Run, level: Level) -> None:
     """Erase from a generation that is no longer anybody's what was erased in every fork that shares it."""
-    if not run(database.statements.is_hidden, level.sid, level.uid).rows:
+    if not _is_hidden(database, run, level):
         return
     # 1. The forks' own versions of what they share, and up to which number they share it.
     theirs: list[tuple[int, dict[int, bytes]]] = []
@@ -248,9 +257,10 @@ def restore_from_trash(database: Database, id: str) -> None:
 
     def work(run: Run) -> None:
         check_not_sealed(database, run)
-        found = trashed(database, id, run)
-        key = found[0].key
+        key = trashed(database, id, run)[0].key
         is_taken = any(head.status == ACTIVE for head in lock(database, run, key, trashed=True))
+        # Again, now that nobody else can move it.
+        found = trashed(database, id, run)
         if is_taken and any(one.was == ACTIVE for one in found):
             raise Conflict(f"there is now an active session {key!r}\narchive or remove that one first")
         run(database.statements.take_from_trash, sid_of(key), id)
@@ -264,9 +274,10 @@ def erase_from_trash(database: Database, id: str) -> bool:
 
     def work(run: Run) -> bool:
         check_not_sealed(database, run)
-        found = trashed(database, id, run)
-        key = found[0].key
+        key = trashed(database, id, run)[0].key
         heads = lock(database, run, key, trashed=True)
+        # Again: it may have been restored while the lock was waited for.
+        found = trashed(database, id, run)
         for one in found:
             erase(database, run, sid_of(key), one.head)
         erased = {one.head.uid for one in found}

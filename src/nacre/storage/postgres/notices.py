@@ -78,15 +78,17 @@ class Notices:
     def tell(self, sid: str) -> None:
         """Say that a session has changed, here at once and elsewhere soon."""
         if self._listener is not None:
-            for watch in list(self._watches):
-                watch.tell_name(sid)
+            self._tell_watches([sid])
         if sid in self._changed or self._connections.is_pooled:
             return
         with self._lock:
             self._changed.add(sid)
             if self._sender is None:
-                self._sender = Thread(target=self._send, name="nacre-notify", daemon=True)
-                self._sender.start()
+                sender = Thread(target=self._send, name="nacre-notify", daemon=True)
+                # If the machine has no more threads, the slow look of others finds it. It is stored all the same.
+                with suppress(RuntimeError, MemoryError):
+                    sender.start()
+                    self._sender = sender
         self._is_due.set()
 
     def close(self) -> None:
@@ -150,7 +152,9 @@ class Notices:
         self._tell_watches([""])
 
     def _tell_watches(self, names: list[str]) -> None:
-        for watch in list(self._watches):
+        with self._lock:
+            watches = list(self._watches)
+        for watch in watches:
             for name in names:
                 with suppress(OSError):
                     watch.tell_name(name)

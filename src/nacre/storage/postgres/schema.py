@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from shlex import quote
+from typing import NamedTuple
 
 import psycopg
 
@@ -179,6 +180,11 @@ _TRIGRAMS = """
 CREATE INDEX IF NOT EXISTS sessions_parts ON {s}.sessions USING gin (folded {trgm}.gin_trgm_ops);
 CREATE INDEX IF NOT EXISTS texts_parts ON {s}.texts USING gin (plain {trgm}.gin_trgm_ops);
 """
+TRIGRAMS_THERE = """
+SELECT count(*) = 2 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname IN ('sessions_parts', 'texts_parts')
+"""
+"""Whether a schema has them."""
 
 
 def creation(schema: str) -> str:
@@ -202,8 +208,16 @@ def init(address: Address) -> bool:
         return True
 
 
-def upgrade(address: Address) -> tuple[int, int]:
-    """Bring the tables of a store to the version of this program; returns the version before and now."""
+class Upgrade(NamedTuple):
+    """What an upgrade did: the version of the tables before and now, and whether it added the index of parts of words."""
+
+    before: int
+    now: int
+    added_trigrams: bool
+
+
+def upgrade(address: Address) -> Upgrade:
+    """Bring the tables of a store to the version of this program, and add what the database allows since."""
     with _connected(address) as link:
         found = _version(link, address.schema)
         if not found:
@@ -212,18 +226,24 @@ def upgrade(address: Address) -> tuple[int, int]:
             raise FormatTooNew(
                 f"{address.shown} has tables of version {found}, this nacre knows {VERSION}: update nacre"
             )
-        _add_trigrams(link, address.schema)
-        return found, VERSION
+        return Upgrade(found, VERSION, _add_trigrams(link, address.schema))
 
 
-def _add_trigrams(link: psycopg.Connection, schema: str) -> None:
-    """Index parts of words, if the database has `pg_trgm` for it."""
+def _add_trigrams(link: psycopg.Connection, schema: str) -> bool:
+    """Index parts of words, if the database has `pg_trgm` for it; False if nothing was added."""
     query = (
         "SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = %s"
     )
     row = link.execute(query, ("pg_trgm",)).fetchone()
-    if row is not None:
-        link.execute(_TRIGRAMS.format(s=schema, trgm=row[0]).encode())
+    if row is None or _has_trigrams(link, schema):
+        return False
+    link.execute(_TRIGRAMS.format(s=schema, trgm=row[0]).encode())
+    return True
+
+
+def _has_trigrams(link: psycopg.Connection, schema: str) -> bool:
+    found = link.execute(TRIGRAMS_THERE, (schema,)).fetchone()
+    return found is not None and bool(found[0])
 
 
 @contextmanager

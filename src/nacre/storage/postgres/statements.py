@@ -138,8 +138,8 @@ TEXTS = {
         WHERE sid = $1::uuid AND uid = $2::uuid AND fork_sid = $3::uuid AND fork_uid = $4::uuid""",
     "shared_upto": """
         SELECT max(upto) FROM {s}.forks WHERE sid = $1::uuid AND uid = $2::uuid""",
-    "is_hidden": """
-        SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid AND status = 3 FOR UPDATE""",
+    "lock_status": """
+        SELECT status FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid FOR UPDATE""",
     "hide": """
         WITH counted AS (INSERT INTO {s}.counts (sid, status, internal, change)
             SELECT sid, status, internal, -1 FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid AND status <= 1)
@@ -358,16 +358,19 @@ TEXTS = {
     "receive_aside": """
         INSERT INTO {s}.quarantine (sid, e, uid, key, n, upto, kind, detail, ts, data, settled)
         VALUES ($1::uuid, $2::integer, $3::uuid, $4, $5::bigint, $6::bigint, $7, $8, $9, $10::bytea, $11)""",
+    "documents": """
+        SELECT substr(name, 10), encode(data, 'hex') FROM {s}.documents WHERE name LIKE 'document:%'""",
     "seal_store": "UPDATE {s}.store SET sealed_to = $1",
-    "seal_sessions": "UPDATE {s}.sessions SET sealed = true WHERE NOT sealed",
+    "set_sealed": """
+        WITH part AS (SELECT sid, uid FROM {s}.sessions WHERE (sid, uid) > ($1::uuid, $2::uuid)
+            ORDER BY sid, uid LIMIT $3::bigint)
+        UPDATE {s}.sessions SET sealed = $4::boolean FROM part
+        WHERE sessions.sid = part.sid AND sessions.uid = part.uid RETURNING part.sid, part.uid""",
     "unseal_store": "UPDATE {s}.store SET sealed_to = NULL WHERE sealed_to IS NOT NULL",
-    "unseal_sessions": "UPDATE {s}.sessions SET sealed = false WHERE sealed",
     # ---- the whole store
     "sizes": """
         SELECT relname, pg_total_relation_size(oid) FROM pg_class
         WHERE relnamespace = '{s}'::regnamespace AND relkind IN ('r', 'p') ORDER BY relname""",
-    "documents": """
-        SELECT substr(name, 10), encode(data, 'hex') FROM {s}.documents WHERE name LIKE 'document:%'""",
     "store": "SELECT version, sealed_to FROM {s}.store",
     # Only the commit of one that has changed a row is flushed, and all before it.
     "touch_store": "UPDATE {s}.store SET version = version",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -18,13 +18,13 @@ from nacre.records import Record, View
 from nacre.storage import blobs
 from nacre.storage.format import fields, sealed_fields
 from nacre.storage.postgres import damage, erasing
-from nacre.storage.postgres.connections import Run, Value
+from nacre.storage.postgres.connections import Result, Run, Statement, Value
 from nacre.storage.postgres.database import Database
 from nacre.storage.postgres.documents import PostgresDocument
 from nacre.storage.postgres.moving import check_not_sealed, lock
 from nacre.storage.postgres.schema import ACTIVE, ARCHIVED, TRASHED
-from nacre.storage.postgres.view import Head, PostgresView, head_of, sid_of
-from nacre.storage.postgres.writer import ABOUT, array_of
+from nacre.storage.postgres.view import Head, PostgresView, head_of, plain_uid, sid_of
+from nacre.storage.postgres.writer import ABOUT, array_of, id_column
 from nacre.storage.quarantine import MISSING, Aside
 from nacre.storage.transfer import Changed, Held, HeldAs, Keep, Unreadable, lines_of
 
@@ -34,7 +34,7 @@ Alone = Callable[[str, Callable[[], None]], None]
 Mend = Callable[[str, Head, Callable[[PostgresView], None]], object]
 """Reads a generation, and sets aside what is damaged in it."""
 
-_MAX_RECORDS, _MAX_BYTES = 1000, 4 * 1024 * 1024
+_MAX_RECORDS, _MAX_BYTES, _MAX_ROWS = 1000, 4 * 1024 * 1024, 10_000
 _STATUS: dict[HeldAs, int] = {"active": ACTIVE, "archived": ARCHIVED, "trash": TRASHED}
 _HELD_AS: dict[int, HeldAs] = {status: name for name, status in _STATUS.items()}
 _PHYSICAL = ("cold", "high", "kept", "moved")
@@ -102,7 +102,7 @@ class PostgresTransfer:
             self._add_asides(run, held, rows)
 
     def _add_asides(self, run: Run, held: Held, rows: Iterable[damage.Row]) -> None:
-        known = damage.asides(self._database, held.key)
+        known = damage.asides(self._database, held.key, run)
         there = {row.aside.same: row.aside for row in known if row.aside.uid == held.uid}
         taken = {row.aside.n for row in known}
         sid, statements = sid_of(held.key), self._database.statements
@@ -136,21 +136,24 @@ class PostgresTransfer:
         return (rows[0][1] or b"").decode() if rows else ""
 
     def seal(self, to: str) -> None:
-        def work(run: Run) -> None:
-            # A transaction that begins or moves a generation shares the lock of this row, and is waited for; the next
-            # one finds the place. One that appends has the lock of its session's row, and so on.
-            run(self._database.statements.seal_store, to)
-            run(self._database.statements.seal_sessions)
-
-        self._database.connections.in_transaction(work, is_durable=True)
+        # A transaction that begins or moves a generation shares the lock of this row, and is waited for; the next one
+        # finds the place. One that appends is stopped by the row of its session, some thousands of them at a time: one
+        # statement for all of a large store would take minutes.
+        self._change(self._database.statements.seal_store, to)
+        self._set_sealed("t")
 
     def unseal(self) -> bool:
-        def work(run: Run) -> bool:
-            was_sealed = run(self._database.statements.unseal_store).changed > 0
-            run(self._database.statements.unseal_sessions)
-            return was_sealed
+        self._set_sealed("f")
+        return self._change(self._database.statements.unseal_store).changed > 0
 
-        return self._database.connections.in_transaction(work, is_durable=True)
+    def _set_sealed(self, value: Literal["t", "f"]) -> None:
+        """Let the rows of all sessions say whether they are sealed; nobody begins a session meanwhile."""
+        at = ("0" * 32, "0" * 32)
+        while rows := self._change(self._database.statements.set_sealed, *at, _MAX_ROWS, value).rows:
+            at = max((plain_uid(sid), plain_uid(uid)) for sid, uid in rows)
+
+    def _change(self, statement: Statement, *values: Value) -> Result:
+        return self._database.connections.in_transaction(lambda run: run(statement, *values), is_durable=True)
 
     # ---- writing
 
@@ -282,14 +285,15 @@ class _Arrival:
             return
         statements, sid, uid = self._database.statements, self._sid, self._held.uid
         # An id that was used twice is that of the newest record.
-        ids = {record.id: record.n for record, _ in self._waiting if record.id is not None}
+        ids = {id_column(record.id): record.n for record, _ in self._waiting if record.id is not None}
         if ids:
             later = self._run(statements.later_ids, sid, uid, array_of(list(ids))).rows
             for (id,) in later:
-                del ids[(id or b"").decode()]
+                ids.pop((id or b"").decode(), None)
             self._run(statements.free_ids, sid, array_of(list(ids)))
         numbers = array_of([str(record.n) for record, _ in self._waiting])
-        kept = array_of([record.id if ids.get(record.id or "") == record.n else None for record, _ in self._waiting])
+        columns = [(id_column(record.id), record.n) for record, _ in self._waiting]
+        kept = array_of([id if id is not None and ids.get(id) == n else None for id, n in columns])
         lines = array_of([line for _, line in self._waiting])
         self._run(statements.receive_records, sid, uid, self._database.token, numbers, kept, lines)
         self._waiting, self._bytes = [], 0

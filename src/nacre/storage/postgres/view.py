@@ -98,7 +98,7 @@ class PostgresView:
     """One generation of a session at one moment: the records up to the number that its row had.
 
     Records are never changed, but for one that is erased. So no transaction is needed for a view to be consistent;
-    only a session that is deleted meanwhile loses its records, which `is_gone` tells.
+    only a session that is deleted meanwhile loses its records, which the store finds out when some are missing.
     """
 
     def __init__(self, read: Read, statements: Statements, *, key: str, sid: str, head: Head) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 import msgspec
 
@@ -103,6 +103,7 @@ class _Growing(PostgresView):
 
     def find_id(self, id: str) -> Seen | None:
         """What was stored under an id in any generation, or before one of them was forked."""
+        id = id_column(id)
         for uid, n in self._read(self._statements.id, self._sid, id):
             return self._seen(self._sid, plain_uid(uid), int(n or b"0"))
         heads = [head_of(row) for row in self._read(self._statements.generations, self._sid)]
@@ -407,7 +408,7 @@ class SessionWriter:
             row += ["t" if head is not None else "f", *classes]
             requests: list[Request] = [(database.statements.create, row)]
         elif len(lines) == 1:
-            row += [batch.n - 1, database.token, batch.records[0].id, lines[0], *classes]
+            row += [batch.n - 1, database.token, id_column(batch.records[0].id), lines[0], *classes]
             requests = [(database.statements.append, row)]
         else:
             row += [batch.records[0].n - 1, database.token, *_arrays(batch.records, lines), *classes]
@@ -451,9 +452,24 @@ def _give(commits: Sequence[PendingCommit], numbers: Sequence[int]) -> None:
 def _arrays(records: Sequence[Record], lines: Sequence[str]) -> list[Value]:
     return [
         array_of([str(record.n) for record in records]),
-        array_of([record.id for record in records]),
+        array_of([id_column(record.id) for record in records]),
         array_of(lines),
     ]
+
+
+@overload
+def id_column(id: str) -> str: ...
+
+
+@overload
+def id_column(id: None) -> None: ...
+
+
+def id_column(id: str | None) -> str | None:
+    """An id as its column has it: a text of PostgreSQL has no NUL, and two ids must not become one."""
+    if id is None or ("\0" not in id and "\\" not in id):
+        return id
+    return id.replace("\\", "\\\\").replace("\0", "\\0")
 
 
 def array_of(texts: Sequence[str | None]) -> str:

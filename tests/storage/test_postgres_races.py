@@ -1,0 +1,108 @@
+"""Two processes at one session of a database, and texts that it takes badly: found by attacking it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+import nacre
+from nacre.storage.postgres.address import parse
+from tests.postgres.opened import create, said
+from tests.postgres.programs import wait_until
+from tests.postgres.servers import PostgresServer
+
+
+@pytest.fixture
+def sessions(database: str) -> Iterator[nacre.Sessions]:
+    with nacre.open(create(database)) as found:
+        yield found
+
+
+@pytest.fixture
+def other(database: str) -> Iterator[psycopg.Connection]:
+    """Another process in the middle of a transaction."""
+    address = parse(database)
+    with psycopg.connect(address.conninfo, options=f"-c search_path={address.schema}") as link:
+        yield link
+
+
+def _wait_for_lock(postgres: PostgresServer) -> None:
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    wait_until(lambda: postgres.query(waiting) != [["0"]], "a statement that waits for a row")
+
+
+def test_ids_that_differ_after_a_nul_are_two(sessions: nacre.Sessions) -> None:
+    sessions.add_message("k", "user", "first")
+    numbers = [sessions.add_message("k", "user", "x", id=id) for id in ("a", "a\0b", "a\0c", "a\\0b", "a\\", "a\0b")]
+    assert numbers == [3, 4, 5, 6, 7, 4]
+    assert sessions.add_message("new", "user", "x", id="\0") == sessions.add_message("new", "user", "x", id="\0") == 2
+
+
+def test_what_was_restored_meanwhile_is_not_erased_from_the_trash(
+    sessions: nacre.Sessions, other: psycopg.Connection, postgres: PostgresServer
+) -> None:
+    sessions.add_message("k", "user", "hello")
+    sessions.move_to_trash("k")
+    [trashed] = sessions.list_trash()
+    other.execute("UPDATE sessions SET status = was, trash = '', removed = '' WHERE key = 'k'")
+    with ThreadPoolExecutor() as pool:
+        erasing = pool.submit(sessions.erase_from_trash, trashed.id)
+        _wait_for_lock(postgres)
+        other.commit()
+        with pytest.raises(nacre.SessionNotFound):
+            erasing.result()
+    assert said(sessions, "k") == ["hello"]
+
+
+def test_a_base_and_its_last_fork_that_are_deleted_at_once_leave_nothing(
+    sessions: nacre.Sessions, other: psycopg.Connection, postgres: PostgresServer
+) -> None:
+    sessions.add_message("base", "user", "hello")
+    sessions.fork("base", "fork")
+    # The other has found the fork, and keeps what that shares.
+    other.execute("UPDATE sessions SET status = 3, key = '' WHERE key = 'base'")
+    with ThreadPoolExecutor() as pool:
+        deleting = pool.submit(sessions.delete, "fork")
+        _wait_for_lock(postgres)
+        other.commit()
+        deleting.result()
+    counts = "SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM records), (SELECT count(*) FROM forks)"
+    assert other.execute(counts).fetchone() == (0, 0, 0)
+
+
+def test_a_text_of_many_long_words_does_not_keep_others_from_being_found(sessions: nacre.Sessions) -> None:
+    sessions.add_message("long", "user", " ".join(f"{n:0600x}" for n in range(2600)))
+    sessions.add_message("k", "user", "a pearl")
+    assert [hit.key for hit in sessions.search("pearl")] == ["k"]
+
+
+def test_a_role_that_may_only_read_finds_what_others_have_taken_in(
+    sessions: nacre.Sessions, database: str, postgres: PostgresServer
+) -> None:
+    sessions.add_message("k", "user", "a pearl")
+    assert len(sessions.search("pearl")) == 1
+    role, schema = f"reader_{uuid4().hex[:12]}", parse(database).schema
+    postgres.query(f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role}")
+    postgres.query(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}")
+    sessions.add_message("k", "user", "another pearl")
+    try:
+        with nacre.open(f"{postgres.url(user=role)}?schema={schema}") as reader:
+            assert [hit.n for hit in reader.search("pearl")] == [2]
+            assert [info.key for info in reader.list()] == ["k"]
+            with pytest.raises(nacre.StoreError, match="permission denied"):
+                reader.add_message("k", "user", "no")
+    finally:
+        postgres.query(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_a_sealed_store_takes_no_document(sessions: nacre.Sessions, other: psycopg.Connection) -> None:
+    sessions.document("cursor").write(b"1")
+    other.execute("UPDATE store SET sealed_to = 'elsewhere'")
+    other.commit()
+    with pytest.raises(nacre.Refused, match="elsewhere"):
+        sessions.document("cursor").write(b"2")
+    assert sessions.document("cursor").read() == b"1"
