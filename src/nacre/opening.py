@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nacre.storage.maintenance import Copied
     from nacre.storage.postgres.address import Address
     from nacre.storage.postgres.inspection import Inspection
+    from nacre.storage.postgres.schema import Upgrade
     from nacre.storage.protocol import Backend
     from nacre.storage.transfer import Outcome
 
@@ -131,8 +132,8 @@ def create_tables(url: str) -> bool:
     return init(address)
 
 
-def upgrade_tables(url: str) -> tuple[int, int]:
-    """Bring the tables of a store to the version of this program; returns the version before and now."""
+def upgrade_tables(url: str) -> Upgrade:
+    """Bring the tables of a store to the version of this program, and add what the database allows since."""
     address = _address(url)
     with _named_extra():
         from nacre.storage.postgres.schema import upgrade  # noqa: PLC0415 - the same
@@ -274,6 +275,34 @@ class Move:
         from nacre.storage.transfer import only_in  # noqa: PLC0415 - the same
 
         return sorted({held.key for held in only_in(self._target, self._source)})
+
+
+def sealed_to(place: str) -> str:
+    """Where the sessions of a store were moved, "" if they were not; a store in a folder is not opened for that.
+
+    Raises StoreError if a database cannot be asked.
+    """
+    if is_url(place):
+        address = _address(place)
+        with _named_extra():
+            from nacre.storage.postgres.inspection import read_seal  # noqa: PLC0415 - the same
+        return read_seal(address)
+    from nacre.storage.seal import Seal  # noqa: PLC0415 - the same
+    from nacre.storage.system import System  # noqa: PLC0415 - the same
+
+    return Seal(System(), place).read()
+
+
+def moved_to(sessions: Sessions) -> str:
+    """Where the sessions of an open store were moved; "" if they were not."""
+    return sessions._store.transfer().sealed_to()  # noqa: SLF001 - nobody but who moves all of them needs it
+
+
+def unseal_command(place: str) -> str:
+    """The command that lets a store accept writes again."""
+    from nacre.storage.seal import unseal_command as command  # noqa: PLC0415 - the same
+
+    return command(show_place(place))
 
 
 def unseal(place: str) -> bool:

@@ -138,3 +138,24 @@ def test_a_database_without_tables_says_what_to_do(nacre: Nacre, database: str) 
     result = nacre("sessions", "copy", str(nacre.root), database)
     assert result.code == 1
     assert "nacre store init" in result.err
+
+
+def test_a_sealed_folder_is_named_with_the_command_that_takes_it_back(nacre: Nacre, tmp_path: Path) -> None:
+    nacre.fill("one")
+    assert nacre("sessions", "copy", str(nacre.root), str(tmp_path / "b"), "--finish").code == 0
+    command = f"nacre sessions unseal {nacre.root}"
+    for words, name in ((("doctor",), "writing"), (("serve", "--check", "--port", "0"), "store")):
+        done = nacre(*words, "--json")
+        (failed,) = [check for check in done.json["checks"] if "is sealed" in check["detail"]]
+        assert (done.code, failed["name"], failed["status"]) == (1, name, "fail")
+        assert f"its sessions were moved to {tmp_path}/b" in failed["detail"]
+        assert command in failed["hint"]
+    assert f"sealed  its sessions were moved to {tmp_path}/b; take that back with: {command}" in nacre("store").out
+    # Whoever writes to it, or copies into it, is told the same.
+    assert f"`{command}`" in nacre("sessions", "tag", "one", "travel").err
+    assert f"`{command}` first" in nacre("sessions", "copy", str(tmp_path / "b"), str(nacre.root)).err
+
+
+def test_the_argument_that_names_no_store_is_named(nacre: Nacre) -> None:
+    assert "check SRC" in nacre("sessions", "copy", "nowhere", "b").err
+    assert "check STORE" in nacre("sessions", "unseal", "nowhere").err

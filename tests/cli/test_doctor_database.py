@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,7 +134,8 @@ def test_a_synchronous_standby_is_noticed_and_missed() -> None:
         ("standby", {"standby_names": "b", "standbys": 0}, "fail", "none is connected"),
         ("standby", {"standby_names": "b", "standbys": None}, "ok", "may not see"),
         ("connection", {"is_encrypted": True}, "ok", "with TLS"),
-        ("search", {"has_trigrams": True}, "ok", "found by an index"),
+        ("search", {"has_trigrams": True, "is_indexed": True}, "ok", "found by an index"),
+        ("search", {"has_trigrams": True, "is_indexed": False, "tables": 1}, "warn", "by reading every text"),
         ("search", {"has_trigrams": False}, "ok", "by reading every text"),
     ],
 )
@@ -144,3 +146,18 @@ def test_what_is_wrong_with_a_database_is_said(
     (check,) = [check for check in inspection_checks(found) if check.name == name]
     assert (check.status, said in check.detail) == (status, True), check
     assert check.hint or status == "ok"
+
+
+def test_a_sealed_database_is_named_with_where_its_sessions_went(
+    nacre: Nacre, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init(parse(database))
+    assert nacre("sessions", "copy", database, str(tmp_path / "files"), "--finish").code == 0
+    monkeypatch.setenv("NACRE_STORE_URL", database)
+    for words in (("doctor",), ("serve", "--check", "--port", "0")):
+        done = nacre(*words, "--json")
+        (store,) = [check for check in done.json["checks"] if check["name"] == "store"]
+        assert (done.code, store["status"]) == (1, "fail"), words
+        assert f"its sessions were moved to {tmp_path}/files" in store["detail"]
+        assert f"nacre sessions unseal '{database}'" in store["hint"]
+    assert nacre("store", "--json").json["sealed_to"] == f"{tmp_path}/files"

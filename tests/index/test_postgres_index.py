@@ -346,7 +346,7 @@ def test_parts_of_words_have_an_index_where_the_extension_is(postgres: PostgresS
         postgres.query(
             'CREATE SCHEMA "An Extension"; CREATE EXTENSION pg_trgm SCHEMA "An Extension"', database="trigrams"
         )
-        assert upgrade(parse(url)) == (1, 1)
+        assert upgrade(parse(url)) == (1, 1, True)
         assert postgres.query(names, database="trigrams") == [["sessions_parts"], ["texts_parts"]]
         with nacre.open(url) as sessions:
             sessions.add_message("k", "user", "concatenate")

@@ -28,7 +28,7 @@ def test_tables_are_made_once_and_keep_what_is_in_them(database: str) -> None:
     with nacre.open(database) as sessions:
         sessions.add_message("k", "user", "a")
     assert not init(parse(database))
-    assert upgrade(parse(database)) == (VERSION, VERSION)
+    assert upgrade(parse(database)) == (VERSION, VERSION, False)
     with nacre.open(database) as sessions:
         assert len(sessions.get_history("k")) == 1
 
@@ -68,9 +68,11 @@ def test_parts_of_words_are_indexed_where_the_database_can(postgres: PostgresSer
         init(parse(url))
         assert postgres.query(indexes, database="trigrams") == []
         postgres.query("CREATE SCHEMA more; CREATE EXTENSION pg_trgm SCHEMA more", database="trigrams")
-        upgrade(parse(url))
+        before = inspect(parse(url))
+        assert (before.has_trigrams, before.is_indexed) == (True, False)
+        assert [upgrade(parse(url)).added_trigrams for _ in range(2)] == [True, False]
         assert postgres.query(indexes, database="trigrams") == [["sessions_parts"], ["texts_parts"]]
-        assert inspect(parse(url)).has_trigrams
+        assert inspect(parse(url)).is_indexed
     finally:
         postgres.query("DROP DATABASE trigrams WITH (FORCE)")
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
+from nacre.opening import Move
 from nacre.storage.postgres.address import parse
 from nacre.storage.postgres.schema import init
 from nacre.web import health
@@ -47,3 +51,17 @@ def test_a_database_that_does_not_answer_is_not_ready(server: Serve, database: s
         while site.client.get("/readyz").status_code != 200:
             # The look that hung goes on.
             continue
+
+
+def test_a_sealed_store_is_not_ready(server: Serve, database: str, tmp_path: Path) -> None:
+    init(parse(database))
+    for place in (str(tmp_path / "store"), database):
+        site = server(provider=Echo(), root=place)
+        assert site.client.get("/readyz").status_code == 200
+        with Move(place, str(tmp_path / "other")) as move:
+            move.seal()
+        state = site.web.state
+        state.check = site.call(partial(health.Check, state.parts, fresh=0))
+        answer = site.client.get("/readyz")
+        assert (answer.status_code, answer.json()["failing"]) == (503, ["store"])
+        assert f"its sessions were moved to {tmp_path}/other" in answer.json()["reasons"][0]

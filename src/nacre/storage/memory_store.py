@@ -380,7 +380,7 @@ class MemoryStore:
 
     def _check_seal(self) -> None:
         if self._sealed_to:
-            raise sealed(self._sealed_to)
+            raise sealed(self._sealed_to, self.location)
 
     def _tell(self, key: str) -> None:
         """Tell those who watch that a session has changed; only with the lock."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from shlex import quote
 
 from nacre.errors import Refused
 from nacre.storage.paths import read_beginning, replace_file, settle_names
@@ -22,12 +23,17 @@ from nacre.storage.system import System
 _MAX_PLACE = 65536
 
 
-def sealed(place: str) -> Refused:
-    """The error for one who writes to a store whose sessions were moved elsewhere."""
+def sealed(place: str, store: str = "STORE") -> Refused:
+    """The error for one who writes to a store, at `store`, whose sessions were moved elsewhere."""
     return Refused(
         f"nothing was stored: these sessions were moved to {place}; use that store, or take it back with "
-        "`nacre sessions unseal`"
+        f"`{unseal_command(store)}`"
     )
+
+
+def unseal_command(store: str) -> str:
+    """The command that lets a store accept writes again."""
+    return f"nacre sessions unseal {quote(store)}"
 
 
 class Seal:
@@ -64,7 +70,7 @@ class Seal:
         except FileNotFoundError:
             self._seen = expected if self._is_watched else None
             return
-        raise sealed(self.read())
+        raise sealed(self.read(), os.path.dirname(self._path))
 
     def read(self) -> str:
         """Where the sessions are; "" if the store is not sealed."""

@@ -23,6 +23,7 @@ from nacre.records import Record, View
 from nacre.storage import blobs
 from nacre.storage.format import fields
 from nacre.storage.quarantine import IN_PLACE, Aside
+from nacre.storage.seal import unseal_command
 from nacre.storage.system import System
 
 T = TypeVar("T")
@@ -133,7 +134,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def copy(source: Transferable, target: Transferable, *, keep: Keep) -> Iterator[Outcome]:
     """Copy every generation that the target does not have, and what is new in the others; both may be in use."""
     if to := target.sealed_to():
-        raise Conflict(f"{target.location} is sealed, its sessions were moved to {to}: unseal it first")
+        raise Conflict(
+            f"{target.location} is sealed, its sessions were moved to {to}: take that back with "
+            f"`{unseal_command(target.location)}` first"
+        )
     for status in _ORDER:
         for held in source.each(status):
             if isinstance(held, Unreadable):
@@ -159,7 +163,10 @@ def seal(source: Transferable, target: Transferable) -> None:
     """
     to = source.sealed_to()
     if to not in ("", target.location):
-        raise Conflict(f"the sessions of {source.location} were moved to {to} already: unseal it first")
+        raise Conflict(
+            f"the sessions of {source.location} were moved to {to} already: take that back with "
+            f"`{unseal_command(source.location)}` first"
+        )
     # Also if it was sealed before: that may have been cut short.
     source.seal(target.location)
 

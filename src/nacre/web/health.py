@@ -26,10 +26,9 @@ from starlette.routing import Route
 import nacre
 from nacre.errors import NacreError, describe_error
 from nacre.messages import Load
-from nacre.opening import is_url
+from nacre.opening import is_url, moved_to, sealed_to
 from nacre.runtime import App
 from nacre.runtime.counters import SHORT, Spread, Traffic, Work
-from nacre.runtime.gateway.inbox import KEYS
 from nacre.runtime.workers import WorkerKernel
 from nacre.sessions import Sessions
 from nacre.web.api.api_routes import parse_query
@@ -181,6 +180,7 @@ class Check:
             databases = {app.sessions.location: app.sessions for app in agents if is_url(app.sessions.location)}
             reasons = [*(app.trouble for app in agents), *map(self._refusal, folders)]
             reasons += [_silence(sessions) for _, sessions in sorted(databases.items())]
+            reasons += map(_seal, folders)
             unsound = sum(load.unsound for load in self._parts.loads().values())
             reasons.append(f"{unsound} logs could not be flushed or moved to a new file" if unsound else "")
             return [Trouble("store", reason) for reason in reasons if reason]
@@ -207,12 +207,23 @@ def _refusal(place: str) -> str:
 
 
 def _silence(sessions: Sessions) -> str:
-    """Why a database cannot be read now; "" if it can."""
+    """Why a database cannot be read or written now; "" if it can."""
     try:
-        sessions.exists(KEYS[0])
+        return _moved(sessions.location, moved_to(sessions))
     except NacreError as error:
         return f"the database does not answer: {describe_error(error)}"
-    return ""
+
+
+def _seal(place: str) -> str:
+    """Why a store in a folder takes nothing any more; "" if it does."""
+    try:
+        return _moved(place, sealed_to(place))
+    except OSError as error:
+        return f"{place} cannot be read: {error.strerror or error}"
+
+
+def _moved(place: str, to: str) -> str:
+    return f"{place} is sealed, and refuses every write: its sessions were moved to {to}" if to else ""
 
 
 # ---- what it does in numbers

@@ -45,7 +45,7 @@ def _add_copy(parser: ArgumentParser) -> None:
 def _copy(args: Namespace, out: Out) -> int:
     from nacre.opening import Move  # noqa: PLC0415 - help does not need it
 
-    source, target = _existing(args.source), _place_of(args.target)
+    source, target = _existing(args.source, "SRC"), _place_of(args.target)
     if source == target:
         raise Failure("usage", f"{show(source)} cannot be copied to itself")
     with Move(source, target) as move:
@@ -84,10 +84,11 @@ def _place_of(given: str) -> str:
     return given_url(given) if is_url(given) else os.path.abspath(os.path.expanduser(given))
 
 
-def _existing(given: str) -> str:
+def _existing(given: str, name: str) -> str:
+    """A store that is there; `name` is that of the argument."""
     place = _place_of(given)
     if not is_url(place) and not os.path.isdir(f"{place}/sessions"):
-        raise Failure("not_found", f"there is no store at {place}", hint="check SRC")
+        raise Failure("not_found", f"there is no store at {place}", hint=f"check {name}")
     return place
 
 
@@ -141,7 +142,7 @@ def _print(out: Out, document: dict[str, Any], outcomes: Sequence[Outcome], resu
     many = f", {several(len(outcomes), 'generation')}" if len(outcomes) > len({one.key for one in outcomes}) else ""
     out.say(f"{sessions}{many}: {parts or 'nothing to copy'}; {several(document['records'], 'record')} verified{seal}")
     if document["sealed"]:
-        out.note("from now on use the new store: --store, NACRE_STORE_URL, or NACRE_HOME for a folder")
+        out.note("from now on use the new store: --store, NACRE_STORE_URL or store.url, or NACRE_HOME for a folder")
 
 
 copy = Command(
@@ -166,7 +167,7 @@ def _add_unseal(parser: ArgumentParser) -> None:
 def _unseal(args: Namespace, out: Out) -> int:
     from nacre.opening import unseal as unseal_store  # noqa: PLC0415 - help does not need it
 
-    place = _existing(args.place)
+    place = _existing(args.place, "STORE")
     was_sealed = unseal_store(place)
     document = {"operation": "unseal", "store": show(place), "was_sealed": was_sealed}
     what = "accepts writes again" if was_sealed else "was not sealed; nothing was changed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -128,6 +129,11 @@ def _check_clock(found: Inspection) -> Check:
 
 
 def _check_search(found: Inspection) -> Check:
+    if found.has_trigrams and found.tables and not found.is_indexed:
+        detail = (
+            "pg_trgm is installed, but the indexes that it allows are not there: parts of words are found by reading"
+        )
+        return Check("search", "warn", f"{detail} every text", f"nacre store upgrade {shlex.quote(found.shown)}")
     if found.has_trigrams:
         return Check("search", "ok", "pg_trgm is installed: parts of words are found by an index")
     hint = "as a superuser, in this database: CREATE EXTENSION pg_trgm; then `nacre store upgrade`"

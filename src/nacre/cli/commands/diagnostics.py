@@ -159,7 +159,7 @@ def _agent_checks(settings: Settings, name: str, args: Namespace, *, out: Out, m
         yield check_database(store)
         yield _check_folder("folder", root, "choose another with NACRE_HOME")
     else:
-        yield _check_folder("store", root, "choose another with --store or NACRE_HOME")
+        yield check_seal("store", root) or _check_folder("store", root, "choose another with --store or NACRE_HOME")
     yield _check_folder("workspace", str(workspace_of(settings, root)), "nacre config set agent.workspace DIR")
     yield from anyio.run(_check_channels, settings, Path(root))
     # Whether the programs of MCP servers exist.
@@ -197,7 +197,27 @@ def check_tables(found: Inspection) -> Check:
         return Check("store", "fail", detail, f"nacre store upgrade {shlex.quote(found.shown)}")
     if found.tables > found.known:
         return Check("store", "fail", f"{detail}, this nacre knows {found.known}", "update nacre")
+    if found.sealed_to:
+        return _sealed("store", found.shown, found.sealed_to)
     return Check("store", "ok", f"{found.shown}: PostgreSQL {found.release.partition(' ')[0]}")
+
+
+def check_seal(name: str, root: str) -> Check | None:
+    """The failure of a store in a folder whose sessions were moved elsewhere; None if they were not."""
+    from nacre.opening import sealed_to  # noqa: PLC0415 - loads the library
+
+    try:
+        moved = sealed_to(root)
+    except OSError:
+        return None  # other checks say why
+    return _sealed(name, root, moved) if moved else None
+
+
+def _sealed(name: str, store: str, moved: str) -> Check:
+    from nacre.opening import unseal_command  # noqa: PLC0415 - the same
+
+    detail = f"{store} is sealed, and refuses every write: its sessions were moved to {moved}"
+    return Check(name, "fail", detail, f"use that store; or take it back:\n{unseal_command(store)}")
 
 
 def _check_folder(name: str, place: str, hint: str) -> Check:

@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from nacre.cli.commands.diagnostics import Check, print_checks, settings_checks
+from nacre.cli.commands.diagnostics import Check, check_seal, print_checks, settings_checks
 from nacre.cli.commands.housekeeping import MEANINGS
 from nacre.cli.failures import FAILED, OK, Failure
 from nacre.cli.one_line import several, size
@@ -79,10 +79,13 @@ def _checks(args: Namespace, out: Out, root: str, store: str) -> Iterator[Check]
     yield from _check_state_files()
     for check in settings_checks(args, out):
         # What is above says more about the store.
-        if check.name != "store" or (
-            not is_url(store) and check.status != "ok" and check.detail != f"{root} cannot be written"
-        ):
+        if check.name != "store" or (not is_url(store) and check.status != "ok" and check.detail not in _said_of(root)):
             yield check
+
+
+def _said_of(root: str) -> list[str]:
+    """What the checks of a store in a folder say of writing to it."""
+    return [check.detail for check in _check_writing(root)]
 
 
 def _folder_checks(args: Namespace, root: str) -> Iterator[Check]:
@@ -171,7 +174,13 @@ def _check_files(root: str) -> Iterator[Check]:
         yield Check("permissions", "warn", f"others may read {named}{more}", f"chmod -R go= {root}")
     else:
         yield Check("permissions", "ok", "only you can read the sessions")
-    if all(os.access(folder, os.W_OK | os.X_OK) for folder in (root, f"{root}/sessions")):
+    yield from _check_writing(root)
+
+
+def _check_writing(root: str) -> Iterator[Check]:
+    if sealed := check_seal("writing", root):
+        yield sealed
+    elif all(os.access(folder, os.W_OK | os.X_OK) for folder in (root, f"{root}/sessions")):
         yield Check("writing", "ok", "new messages can be written")
     else:
         hint = f"chmod u+rwx {root} {root}/sessions; or is the disk read-only?"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 
 from nacre import config
 from nacre.cli.failures import OK, Failure
@@ -12,6 +13,7 @@ from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 from nacre.cli.store_choice import given_url, is_url, root_of, show, shown_store, store_of
 from nacre.config import MAIN
+from nacre.errors import NacreError
 
 EXAMPLES = (
     ("where the sessions are, and who says so", "nacre store"),
@@ -25,12 +27,19 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: Out) -> int:
+    from nacre.opening import sealed_to, unseal_command  # noqa: PLC0415 - help does not need it
+
     store, source, folder = shown_store(args), _source(args), root_of(args)
     document = {"store": store, "source": source, "folder": folder}
     text = f"store   {clean(store)}  ({clean(source)})"
     if is_url(store):
         # What is not in the database is only on this machine.
         text += f"\nfolder  {clean(folder)}"
+    # It may be out of reach, and where it is should be said all the same.
+    with suppress(NacreError):
+        if moved := sealed_to(store_of(args)):
+            document["sealed_to"] = moved
+            text += f"\nsealed  its sessions were moved to {clean(moved)}; take that back with: {unseal_command(store)}"
     return out.receipt(document, text)
 
 
@@ -81,11 +90,15 @@ def _upgrade(args: Namespace, out: Out) -> int:
     from nacre.opening import upgrade_tables  # noqa: PLC0415 - help does not need it
 
     url = _url_of(args)
-    before, now = upgrade_tables(url)
+    before, now, added = upgrade_tables(url)
     document = {"operation": "upgrade", "store": show(url), "from_version": before, "to_version": now}
-    changed = f"tables upgraded from version {before} to {now}"
-    same = f"tables of version {now} already; nothing was changed"
-    out.receipt(document, f"{clean(show(url))}: {changed if before != now else same}")
+    document["indexed_parts"] = added
+    text = f"tables upgraded from version {before} to {now}" if before != now else f"tables of version {now} already"
+    if added:
+        text += "; indexes for parts of words were added (pg_trgm)"
+    elif before == now:
+        text += "; nothing was changed"
+    out.receipt(document, f"{clean(show(url))}: {text}")
     return OK
 
 

@@ -13,6 +13,7 @@ from nacre.storage.postgres.address import Address
 from nacre.storage.postgres.schema import TRIGRAMS_THERE, VERSION
 
 _ROUND_TRIPS = 5
+_SOON = 2
 _NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _BOOKS = ("store",)
 """Tables from which nothing is deleted."""
@@ -41,9 +42,10 @@ class Inspection(NamedTuple):
     """What a database says of itself; texts are as PostgreSQL has them.
 
     `tables` is the version of nacre's tables, 0 if there are none, and `known` the one that this program works with.
-    `sealed_to` says where its sessions were moved, if they were. `has_trigrams` is for the extension pg_trgm, and
-    `is_indexed` for the indexes that need it. `lacking` has what the role may not do with them, as "DELETE on records". `round_trip` and `clock_ahead` are in
-    seconds; `standbys` is how many synchronous standbys there are, None if the role may not know.
+    `sealed_to` says where the sessions were moved, if they were. `has_trigrams` is for the extension pg_trgm, and
+    `is_indexed` for the indexes that need it. `lacking` has what the role may not do with the tables, as "DELETE on
+    records". `round_trip` and `clock_ahead` are in seconds; `standbys` is how many synchronous standbys there are, None
+    if the role may not know.
     """
 
     shown: str
@@ -77,6 +79,17 @@ def inspect(address: Address) -> Inspection:
     try:
         with psycopg.connect(address.conninfo, **settings, prepare_threshold=None) as link:
             return _inspect(link, address)
+    except psycopg.Error as error:
+        text = " ".join(str(error).split())
+        raise StoreError(f"the database at {address.shown} cannot be used: {text}") from error
+
+
+def read_seal(address: Address) -> str:
+    """Where the sessions of a store were moved; "" if they were not. Raises StoreError if it cannot be known soon."""
+    try:
+        with psycopg.connect(address.conninfo, connect_timeout=_SOON, application_name="nacre") as link:
+            (found,) = _row(link, f"SELECT coalesce(max(sealed_to), '') FROM {address.schema}.store")  # noqa: S608 - checked by `parse`
+            return str(found)
     except psycopg.Error as error:
         text = " ".join(str(error).split())
         raise StoreError(f"the database at {address.shown} cannot be used: {text}") from error

@@ -209,7 +209,7 @@ def init(address: Address) -> bool:
 
 
 class Upgrade(NamedTuple):
-    """What an upgrade did: the version of the tables before and now, and whether it added the index of parts of words."""
+    """The version of the tables before an upgrade and now, and whether it added the indexes of parts of words."""
 
     before: int
     now: int
