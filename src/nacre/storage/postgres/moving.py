@@ -128,23 +128,23 @@ def erase(database: Database, run: Run, sid: str, head: Head) -> None:
     for level in head.base:
         run(database.statements.unlink, level.sid, level.uid, sid, head.uid)
         # Only one that nobody reads under its own key.
-        if _is_hidden(database, run, level):
+        if is_hidden(database, run, level.sid, level.uid):
             _trim(database, run, level.sid, level.uid)
             erase_holes(database, run, level)
 
 
-def _is_hidden(database: Database, run: Run, level: Level) -> bool:
+def is_hidden(database: Database, run: Run, sid: str, uid: str) -> bool:
     """Tell whether a generation was erased but for what forks share; its row is locked, so that it stays so.
 
     Locked first, whatever it is: one that is being erased just now is waited for.
     """
-    rows = run(database.statements.lock_status, level.sid, level.uid).rows
+    rows = run(database.statements.lock_status, sid, uid).rows
     return bool(rows) and int(rows[0][0] or b"0") == SHARED
 
 
 def erase_holes(database: Database, run: Run, level: Level) -> None:
     """Erase from a generation that is no longer anybody's what was erased in every fork that shares it."""
-    if not _is_hidden(database, run, level):
+    if not is_hidden(database, run, level.sid, level.uid):
         return
     # 1. The forks' own versions of what they share, and up to which number they share it.
     theirs: list[tuple[int, dict[int, bytes]]] = []

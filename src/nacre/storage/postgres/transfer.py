@@ -21,7 +21,7 @@ from nacre.storage.postgres import damage, erasing
 from nacre.storage.postgres.connections import Result, Run, Statement, Value
 from nacre.storage.postgres.database import Database
 from nacre.storage.postgres.documents import PostgresDocument
-from nacre.storage.postgres.moving import check_not_sealed, lock
+from nacre.storage.postgres.moving import check_not_sealed, is_hidden, lock
 from nacre.storage.postgres.schema import ACTIVE, ARCHIVED, TRASHED
 from nacre.storage.postgres.view import Head, PostgresView, head_of, plain_uid, sid_of
 from nacre.storage.postgres.writer import ABOUT, array_of, id_column
@@ -178,7 +178,7 @@ class PostgresTransfer:
         """Lock a generation as it was compared; raises Conflict if its place is taken."""
         database, sid = self._database, sid_of(held.key)
         heads = {head.uid: head for head in lock(database, run, held.key, trashed=True)}
-        if run(database.statements.is_hidden, sid, held.uid).rows:
+        if is_hidden(database, run, sid, held.uid):
             raise Conflict(f"session {held.key!r} was deleted in {self.location}, where forks still share its records")
         others = [head for uid, head in heads.items() if uid != held.uid and head.status == ACTIVE]
         if held.status == "active" and others:
