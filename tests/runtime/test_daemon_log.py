@@ -230,3 +230,9 @@ def test_the_log_of_a_whole_run_holds_no_secret_and_nothing_that_was_said(home: 
 def test_the_password_of_a_database_is_a_secret() -> None:
     environ = {"NACRE_STORE_URL": "postgresql://ada:one%40two@h/db", "PGPASSWORD": "three", "PGHOST": "h"}
     assert secrets_in(environ) == ["three", "one%40two", "one@two"]
+
+
+def test_the_attempts_of_the_pool_to_connect_are_not_logged() -> None:
+    pool = logging.getLogger("psycopg.pool")
+    assert written(lambda: pool.warning("error connecting in %r: %s", "pool-1", "refused")) == ""
+    assert line(lambda: pool.error("the pool is broken"))["message"] == "the pool is broken"

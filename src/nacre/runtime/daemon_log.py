@@ -22,6 +22,7 @@ _OURS = "nacre"
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 _KNOWN = frozenset(("anyio", "asyncio", "httpcore2", "httpx2", "psycopg", "uvicorn"))
 """Packages whose warnings say what is wrong, and show values only after it."""
+_POOL = "psycopg.pool"
 _NOT_SHOWN = "a message of another package is not shown, since it may quote what somebody said"
 _QUOTING = re.compile(
     r"(answered \d{3}|in the middle of its answer|refuses the key|wants a key|not JSON):? .*|(?<=sent) b['\"].*",
@@ -48,7 +49,7 @@ def logged(
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_LineFormatter(form, secrets, about))
     least = logging.getLevelNamesMapping()[level.upper()]
-    handler.addFilter(lambda record: record.levelno >= (least if _is_ours(record) else logging.WARNING))
+    handler.addFilter(lambda record: record.levelno >= (least if _is_ours(record) else _least_of_others(record)))
     ours, root = logging.getLogger(_OURS), logging.getLogger()
     before = ours.level
     ours.setLevel(least)
@@ -125,6 +126,11 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 def _quote(value: Any) -> str:
     is_plain = isinstance(value, str) and value.isprintable() and value and " " not in value
     return value if is_plain else json.dumps(value)
+
+
+def _least_of_others(record: logging.LogRecord) -> int:
+    # The pool warns of each attempt to connect, with the reason in values that are not shown. Ours say what came of it.
+    return logging.ERROR if record.name.startswith(_POOL) else logging.WARNING
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
