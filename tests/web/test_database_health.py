@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from functools import partial
 from pathlib import Path
 
+import pytest
+
+from nacre.errors import Refused
 from nacre.opening import Move
 from nacre.storage.postgres.address import parse
 from nacre.storage.postgres.schema import init
 from nacre.web import health
+from nacre.web.http_errors import fault_of
 from tests.postgres.opened import through
 from tests.postgres.proxy import Proxy
 from tests.postgres.servers import PostgresServer
@@ -65,3 +71,17 @@ def test_a_sealed_store_is_not_ready(server: Serve, database: str, tmp_path: Pat
         answer = site.client.get("/readyz")
         assert (answer.status_code, answer.json()["failing"]) == (503, ["store"])
         assert f"its sessions were moved to {tmp_path}/other" in answer.json()["reasons"][0]
+        refused = site.client.post("/api/sessions/k/messages", json={"content": "hi"})
+        assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("the database at postgresql://db.example/nacre cannot be reached, nothing was stored: no route", 503),
+        (f"session 'k': nothing was stored: {OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))}", 507),
+        ("nothing was stored: the database is full: no space (SQLSTATE 53100)", 507),
+    ],
+)
+def test_only_a_full_disk_is_insufficient_storage(text: str, status: int) -> None:
+    assert fault_of(Refused(text)).status == status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http
 import math
 from collections.abc import Mapping
@@ -43,6 +44,7 @@ STATUSES = {
     "unsupported": 501,
     "provider": 502,
     "worker_lost": 503,
+    "unavailable": 503,
     "refused": 507,
 }
 _KINDS: Mapping[type[Exception], str] = {
@@ -64,6 +66,8 @@ _KINDS: Mapping[type[Exception], str] = {
     Stopped: "stopped",
     WorkerLost: "worker_lost",
 }
+_FULL = (f"[Errno {errno.ENOSPC}]", f"[Errno {errno.EDQUOT}]", "the database is full")
+"""What a refusal says if there is no room: of an error that comes from a worker only its text is known."""
 _OPENAI_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -126,6 +130,8 @@ def fault_of(error: BaseException) -> Fault:
     wait = error.wait if isinstance(error, errors.RateLimited) else None
     wait = 1 if isinstance(error, WorkerLost) else wait
     headers = {} if wait is None else {"retry-after": str(math.ceil(wait))}
+    if isinstance(error, errors.Refused) and not any(sign in str(error) for sign in _FULL):
+        return Fault("unavailable", str(error))
     for cls in type(error).__mro__:
         if cls in _KINDS:
             return Fault(_KINDS[cls], str(error), headers=headers)
