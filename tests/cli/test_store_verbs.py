@@ -93,3 +93,14 @@ def test_a_password_cannot_be_written_into_the_configuration(nacre: Nacre) -> No
     assert (done.code, SECRET in done.out + done.err) == (2, False)
     assert nacre("config", "set", "store.url", "postgresql://ada@127.0.0.1/db").code == 0
     assert nacre("store").out.splitlines()[0].startswith("store   postgresql://ada@127.0.0.1/db  (store.url in ")
+
+
+def test_a_unit_has_the_address_of_the_environment_without_its_password(
+    nacre: Nacre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "NACRE_STORE_URL" not in nacre("serve", "--unit").out
+    monkeypatch.setenv("NACRE_STORE_URL", f"postgresql://ada:{SECRET}@127.0.0.1/db")
+    unit = nacre("serve", "--unit").out
+    assert SECRET not in unit
+    assert "--store postgresql://ada@127.0.0.1/db" in unit
+    assert "# The same address with its password, if it has one, belongs into this file: NACRE_STORE_URL=" in unit

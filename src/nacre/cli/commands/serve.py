@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from nacre.cli.commands.serve_tokens import LOOPBACK, TOKEN_HINT, VARIABLE, needs_token
 from nacre.cli.failures import OK, Failure, ungroup
 from nacre.cli.output import Out
-from nacre.cli.store_choice import main_root, main_store, shown_store
+from nacre.cli.store_choice import is_url, main_root, main_store, shown_store
 from nacre.config import PREFIX, STORE_URL, WORKERS, is_prefix, is_worker_count
 from nacre.errors import describe_error, install_command
 
@@ -56,7 +56,7 @@ Description=nacre, an agent with durable sessions
 [Service]
 Type=notify
 NotifyAccess=main
-EnvironmentFile=-%E/nacre/serve.env
+{database}EnvironmentFile=-%E/nacre/serve.env
 ExecStart={command}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart=on-failure
@@ -77,6 +77,9 @@ SystemCallArchitectures=native
 
 [Install]
 WantedBy=default.target
+"""
+_UNIT_DATABASE = """\
+# The same address with its password, if it has one, belongs into this file: NACRE_STORE_URL='postgresql://…'
 """
 
 
@@ -115,7 +118,9 @@ def run(args: Namespace, out: Out) -> int:
     if args.workers is not None and not (_is_number(args.workers) and is_worker_count(int(args.workers))):
         raise Failure("usage", f"--workers is {WORKERS}, not {args.workers!r}")
     if args.unit:
-        out.write(_UNIT.format(command=" ".join(map(_quote, _command(args)))))
+        store = _named_store(args)
+        database = _UNIT_DATABASE if store is not None and is_url(store) else ""
+        out.write(_UNIT.format(database=database, command=" ".join(map(_quote, _command(args)))))
         return OK
     if args.check:
         from nacre.cli.commands.serve_check import print_serve_checks  # noqa: PLC0415 - only to check
@@ -139,13 +144,18 @@ def run(args: Namespace, out: Out) -> int:
 
 def _command(args: Namespace) -> list[str]:
     """The command line that starts the same daemon, wherever it is started."""
-    given = {"--host": args.host, "--port": args.port, "--store": args.store and shown_store(args)}
+    given = {"--host": args.host, "--port": args.port, "--store": _named_store(args)}
     given |= {"--model": args.model, "--prefix": args.prefix, "--workers": args.workers}
     if named := os.environ.get("NACRE_CONFIG"):
         given["--config"] = os.path.abspath(named)
     pairs = [*given.items(), *(("--name", name) for name in args.name)]
     words = [str(word) for option, value in pairs if value is not None for word in (option, value)]
     return [sys.executable, "-P", "-m", "nacre.cli", "serve", *words]
+
+
+def _named_store(args: Namespace) -> str | None:
+    """The store, without a password, if an option or a variable names it that a unit would not have."""
+    return shown_store(args) if args.store or os.environ.get("NACRE_STORE_URL") else None
 
 
 def _quote(word: str) -> str:
