@@ -106,3 +106,82 @@ def test_a_sealed_store_takes_no_document(sessions: nacre.Sessions, other: psyco
     with pytest.raises(nacre.Refused, match="elsewhere"):
         sessions.document("cursor").write(b"2")
     assert sessions.document("cursor").read() == b"1"
+
+
+def test_a_fork_that_is_made_while_its_origin_is_redacted_keeps_the_message(
+    sessions: nacre.Sessions, database: str
+) -> None:
+    with nacre.open(database) as elsewhere, ThreadPoolExecutor() as pool:
+        for turn in range(20):
+            origin, fork, second = (f"{name}{turn}" for name in ("origin", "fork", "second"))
+            n = sessions.add_message(origin, "user", "hello")
+            sessions.fork(origin, fork)
+            done = [pool.submit(sessions.redact, origin, n), pool.submit(elsewhere.fork, fork, second)]
+            for one in done:
+                one.result()
+            assert (said(sessions, origin), said(sessions, fork), said(sessions, second)) == (
+                [""],
+                ["hello"],
+                ["hello"],
+            )
+
+
+def test_a_fork_is_found_by_what_was_redacted_in_its_origin_while_it_was_searched(
+    sessions: nacre.Sessions, database: str
+) -> None:
+    with nacre.open(database) as elsewhere, ThreadPoolExecutor() as pool:
+        for turn in range(10):
+            n = sessions.add_message(f"origin{turn}", "user", f"pearl{turn}")
+            sessions.fork(f"origin{turn}", f"fork{turn}")
+            done = [pool.submit(sessions.redact, f"origin{turn}", n), pool.submit(elsewhere.search, "anything")]
+            for one in done:
+                one.result()
+        assert [len(sessions.search(f"pearl{turn}")) for turn in range(10)] == [1] * 10
+
+
+@pytest.mark.parametrize("erase", ["delete", "erase_from_trash"])
+def test_what_was_redacted_in_a_fork_goes_with_its_origin(
+    sessions: nacre.Sessions, other: psycopg.Connection, erase: str
+) -> None:
+    n = sessions.add_message("origin", "user", "the secret words")
+    sessions.fork("origin", "fork")
+    sessions.redact("fork", n)
+    if erase == "delete":
+        sessions.delete("origin")
+    else:
+        sessions.move_to_trash("origin")
+        sessions.erase_from_trash(sessions.list_trash()[0].id)
+    left = other.execute("SELECT count(*) FROM records WHERE line LIKE '%secret%'").fetchone()
+    assert (left, said(sessions, "fork")) == ((0,), [""])
+
+
+def test_what_was_set_aside_goes_from_the_trash_with_its_session(
+    sessions: nacre.Sessions, other: psycopg.Connection
+) -> None:
+    sessions.add_message("k", "user", "the secret words")
+    sessions.add_message("k", "user", "more")
+    other.execute("UPDATE records SET line = replace(line, 'secret', 'secreT') WHERE n = 2")
+    other.commit()
+    assert said(sessions, "k") == ["more"]
+    sessions.move_to_trash("k")
+    sessions.erase_from_trash(sessions.list_trash()[0].id)
+    assert other.execute("SELECT count(*) FROM quarantine").fetchone() == (0,)
+
+
+def test_a_list_does_not_find_a_title_that_was_erased(sessions: nacre.Sessions) -> None:
+    n = sessions.add_message("k", "user", "the secret words")
+    sessions.set_meta("k", title="the secret words")
+    assert sessions.page(text="secret").total == 1
+    sessions.redact("k", n)
+    assert sessions.page(text="secret").total == 0
+
+
+def test_long_tags_are_kept_and_found(sessions: nacre.Sessions) -> None:
+    tag = "t" * 18_000
+    sessions.set_meta("k", tags=[tag])
+    assert [info.tags for info in sessions.page(tags=[tag]).items] == [(tag,)]
+
+
+def test_a_prefix_with_nul_is_that_of_no_session(sessions: nacre.Sessions) -> None:
+    sessions.add_message("k", "user", "a pearl")
+    assert sessions.search("pearl", prefix="\0") == []

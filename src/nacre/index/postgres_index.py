@@ -10,7 +10,7 @@ from nacre.errors import ConfigError
 from nacre.history.list_page import Wanted
 from nacre.history.overview import labels as labels_in
 from nacre.index import postgres_intake, postgres_list, postgres_search
-from nacre.index.postgres_list import FOLDED_END, storable
+from nacre.index.postgres_list import FOLDED_END, MAX_TAG, storable
 from nacre.index.query import parse
 from nacre.messages import Hit, Page
 from nacre.storage.postgres.connections import NotAllowed
@@ -22,7 +22,8 @@ def labels(meta: Mapping[str, Any], key: str) -> tuple[str, str, bool, list[str]
     title, cwd = (text if isinstance(text, str) else "" for text in (meta.get("title"), meta.get("cwd")))
     pinned, tags = labels_in(meta)
     folded = f"{key.casefold()}{FOLDED_END}{title.casefold()}"
-    return storable(folded), storable(cwd), pinned, [storable(tag) for tag in tags]
+    # What an index takes of a text is limited; two tags that begin alike for so long are one to a list.
+    return storable(folded), storable(cwd), pinned, [storable(tag)[:MAX_TAG] for tag in tags]
 
 
 class PostgresIndex:
@@ -61,6 +62,9 @@ class PostgresIndex:
             )
         parsed = parse(query, now=self._database.system.now())
         parsed = parsed._replace(internal=internal, fill=fill, skip=skip, prefix=prefix, only=only)
+        if "\0" in prefix or "\0" in only:
+            # No key has it.
+            return []
         # One who may only read finds what others have taken in.
         with suppress(NotAllowed):
             postgres_intake.take_in(self._database)

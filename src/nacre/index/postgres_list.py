@@ -24,6 +24,7 @@ FOLDED_END = "\x1f"
 """What is between key and title in the text that a list is narrowed by; nobody types it."""
 NO_JIT = Statement(b"no_jit", b"SELECT set_config('jit', 'off', true)")
 """Run before a query in the same transaction: compiling it takes longer than all that it does."""
+MAX_TAG = 500
 _VALUES = {"updated": "updated", "created": "began", "bytes": "bytes", "messages": "live"}
 # What an index has of each value: what changes rarely, or is short enough for it.
 _BUCKETS = {
@@ -90,7 +91,9 @@ class _Select:
         if wanted.pinned:
             self._add("pinned")
         if wanted.tags:
-            self._add("tags <> '{{}}' AND tags @> {}::text[]", array_of([storable(tag) for tag in wanted.tags]))
+            self._add(
+                "tags <> '{{}}' AND tags @> {}::text[]", array_of([storable(tag)[:MAX_TAG] for tag in wanted.tags])
+            )
         self.is_narrowed = len(self._where) > always
 
     def rows(self) -> tuple[Statement, list[Value]]:

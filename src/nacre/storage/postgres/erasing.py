@@ -11,7 +11,7 @@ from nacre.errors import Conflict, SessionNotFound
 from nacre.messages import Redaction
 from nacre.records import FORMAT, Record
 from nacre.storage import blobs
-from nacre.storage.format import seal
+from nacre.storage.format import seal, unseal
 from nacre.storage.holes import Trace, has_content, hole, plan
 from nacre.storage.postgres.connections import Run
 from nacre.storage.postgres.database import Database
@@ -50,6 +50,9 @@ def redact(  # noqa: PLR0913 - as a backend has it
             erase_holes(database, run, level)
         for at in erased:
             run(database.statements.erase_text, sid_of(key), head.uid, at)
+        if (meta := unseal(holes.get(head.state.mp, b""))) is not None:
+            # A title that repeats it is found by a list, too.
+            run(database.statements.set_folded, sid_of(key), head.uid, database.labels(meta.meta or {}, key)[0])
         # 2. What was set aside of them.
         trace, blanked = Trace(found.erased, [lines[at] for at in erased]), 0
         for e, data in run(database.statements.quarantined_data, sid_of(key), head.uid).rows:

@@ -52,6 +52,11 @@ def fork(database: Database, key: str, new_key: str, transaction: Transaction) -
 
     def work(run: Run) -> None:
         check_not_sealed(database, run)
+        # The generations that it will share records of, first: what is erased there just now is given to their forks,
+        # and the new one must be among these, or come after it.
+        for row in run(database.statements.head, sid_of(key)).rows:
+            for level in sorted(head_of(row).base):
+                run(database.statements.lock_status, level.sid, level.uid)
         # In the order of their rows, so that two forks never wait for each other in a circle.
         found = {name: lock(database, run, name) for name in sorted({key, new_key}, key=sid_of)}
         source = next((head for head in found[key] if head.status == ACTIVE), None)
@@ -125,6 +130,8 @@ def erase(database: Database, run: Run, sid: str, head: Head) -> None:
         names = run(database.statements.blobs_upto, sid, head.uid, head.shared).rows
         _erase_unnamed(database, run, sid, head.uid, {(name or b"").decode() for (name,) in names})
     _trim(database, run, sid, head.uid)
+    erase_holes(database, run, Level(sid, head.uid, head.n))
+    run(database.statements.erase_quarantine_of, sid, head.uid)
     for level in head.base:
         run(database.statements.unlink, level.sid, level.uid, sid, head.uid)
         # Only one that nobody reads under its own key.

@@ -155,6 +155,8 @@ TEXTS = {
         DELETE FROM {s}.redactions WHERE sid = $1::uuid AND uid = $2::uuid""",
     "erase_session": """
         DELETE FROM {s}.sessions WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "erase_quarantine_of": """
+        DELETE FROM {s}.quarantine WHERE sid = $1::uuid AND uid = $2::uuid""",
     "erase_quarantine": """
         DELETE FROM {s}.quarantine WHERE sid = $1::uuid""",
     "each": f"""
@@ -166,7 +168,11 @@ TEXTS = {
     "set_line": """
         UPDATE {s}.records SET line = $4 WHERE sid = $1::uuid AND uid = $2::uuid AND n = $3::bigint""",
     "set_patched": """
-        UPDATE {s}.sessions SET patched = true WHERE sid = $1::uuid AND uid = $2::uuid""",
+        UPDATE {s}.sessions SET patched = true, indexed = -abs(indexed) - n,
+            changed = floor(date_part('epoch', now()) / 60)::integer
+        WHERE sid = $1::uuid AND uid = $2::uuid""",
+    "set_folded": """
+        UPDATE {s}.sessions SET folded = $3 WHERE sid = $1::uuid AND uid = $2::uuid""",
     "set_number": """
         UPDATE {s}.sessions SET n = $3::bigint, state = $4, bytes = bytes + $5::bigint, indexed = -$3::bigint,
             bytes_class = length(ltrim((bytes + $5::bigint)::bit(64)::text, '0')),
