@@ -136,7 +136,7 @@ def arguments(name: str) -> list[Any]:
 
 
 METHODS = [name for name, _ in inspect.getmembers(Backend, inspect.isfunction) if not name.startswith("_")]
-_OF_THE_WHOLE = ("close", "each", "end_redaction", "watch", "disk_usage", "document", "journal")
+_OF_THE_WHOLE = ("close", "each", "end_redaction", "watch", "disk_usage", "document", "journal", "transfer")
 NOT_BY_KEY = (*_OF_THE_WHOLE, *(n for n in METHODS if "trash" in n))
 
 
@@ -230,11 +230,13 @@ def test_a_guest_knows_the_keys_of_their_own_files_alone(whole: nacre.Sessions, 
     assert {guests.key_of_file(str(path)) for path in files} == {OWN, None}
 
 
-def test_journals_and_documents_are_the_owners(guests: nacre.Sessions) -> None:
+def test_journals_documents_and_moves_to_other_stores_are_the_owners(guests: nacre.Sessions) -> None:
     with pytest.raises(StoreError, match="only the owner"):
         guests.journal("task")
     with pytest.raises(StoreError, match="only the owner"):
         guests.document("feed")
+    with pytest.raises(StoreError, match="only the owner"):
+        guests._store.transfer()
     assert guests.is_durable
 
 
