@@ -17,7 +17,6 @@ import msgspec
 from nacre.codec import parse_time, sortable, timestamp
 from nacre.errors import Conflict, DurabilityUnknown, Refused, StoreError
 from nacre.keys import is_internal
-from nacre.messages import Version
 from nacre.records import AppendMessage, MemoryView, Record, RecordStamp, Rules, State
 from nacre.storage import blobs
 from nacre.storage.format import seal
@@ -147,12 +146,6 @@ class SessionWriter:
         # What is known: nothing; or a head, None if there is no session.
         self._is_known = False
         self._head: Head | None = None
-
-    @property
-    def version(self) -> Version | None:
-        """The version of the session as it is known here."""
-        head = self._head
-        return Version(head.n, head.uid) if self._is_known and head is not None and not head.status else None
 
     def forget(self) -> None:
         """Know nothing: the session was changed by other means than appending."""
@@ -413,8 +406,10 @@ class SessionWriter:
         else:
             row += [batch.records[0].n - 1, database.token, *_arrays(batch.records, lines), *classes]
             requests = [(database.statements.append_many, row)]
-        if state.mp > (head.state.mp if head is not None and not head.status else 0):
-            requests += self._labels(batch)
+        # What a list is narrowed by, if that is new.
+        described = next((record for record in batch.records if record.n == state.mp), None)
+        if described is not None:
+            requests.append(self._labels(described, uid))
         for name, data in batch.payloads.items():
             n = next(record.n for record in batch.records if record.blobs is not None and name in blobs.names(record))
             requests.append((database.statements.keep_blob, [self.sid, uid, n, name, data, database.token]))
@@ -426,14 +421,11 @@ class SessionWriter:
         now = updated or after.updated
         return requests, after._replace(n=batch.n, state=state, updated=now, bytes=size)
 
-    def _labels(self, batch: Batch) -> list[Request]:
-        """What sets the columns that a list is narrowed by, if the batch has new ones."""
-        found = next((record for record in reversed(batch.records) if record.t == "meta"), None)
-        if found is None:
-            return []
-        folded, cwd, pinned, tags = self._database.labels(found.meta or {}, self.key)
-        values: list[Value] = [self.sid, batch.uid, found.n, folded, cwd, "t" if pinned else "f", array_of(tags)]
-        return [(self._database.statements.labels, [*values, self._database.token])]
+    def _labels(self, described: Record, uid: str) -> Request:
+        """Set the columns that a list is narrowed by from a record with the meta."""
+        folded, cwd, pinned, tags = self._database.labels(described.meta or {}, self.key)
+        values: list[Value] = [self.sid, uid, described.n, folded, cwd, "t" if pinned else "f", array_of(tags)]
+        return self._database.statements.labels, [*values, self._database.token]
 
 
 @lru_cache(maxsize=64)
