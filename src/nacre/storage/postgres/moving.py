@@ -306,4 +306,4 @@ def check_not_sealed(database: Database, run: Run) -> None:
     """Raise Refused if the sessions were moved elsewhere; until the end of the transaction nobody seals the store."""
     rows = run(database.statements.lock_store).rows
     if rows and rows[0][0] is not None:
-        raise sealed(rows[0][0].decode())
+        raise sealed(rows[0][0].decode(), database.location)

@@ -304,7 +304,7 @@ class SessionWriter:
         rows = self._database.connections.read(self._database.statements.store)
         moved_to = rows[0][1] if rows else None
         if moved_to is not None:
-            raise sealed(moved_to.decode())
+            raise sealed(moved_to.decode(), self._database.location)
 
     def _number(
         self, commits: Sequence[PendingCommit], head: Head | None, attempt: _Attempt
