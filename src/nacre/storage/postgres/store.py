@@ -67,7 +67,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LEASE_SECONDS = 30.0
-_MAX_KNOWN = 10_000
 
 
 class _SessionQueue:
@@ -84,7 +83,7 @@ class PostgresStore:
     """Sessions in a database; any number of processes on any number of machines may use it at once.
 
     `labels` says what a list is narrowed by. The turn of a holder that does not renew it is over after
-    `lease_seconds`. At most `size` connections are used.
+    `lease_seconds`. At most `size` connections are used, and about `max_known` sessions are remembered.
     """
 
     is_durable = True
@@ -101,7 +100,9 @@ class PostgresStore:
         size: int = 16,
         patience: float = 20.0,
         timeout: float = 30.0,
+        max_known: int = 10_000,
     ) -> None:
+        self._max_known = max_known
         self.connections = Connections(address, relaxed=relaxed, size=size, patience=patience, timeout=timeout)
         self.statements = Statements(address.schema)
         try:
@@ -404,7 +405,7 @@ class PostgresStore:
         with self._owner, self._lock:
             if self._closed:
                 raise StoreError("the store is closed")
-            if len(self._queues) > _MAX_KNOWN:
+            if len(self._queues) >= self._max_known:
                 self._queues = {}
             found = self._all.get(key) or _SessionQueue(self, key)
             self._queues[key] = self._all[key] = found
