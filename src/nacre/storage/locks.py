@@ -168,8 +168,10 @@ class KeyLock:
 def wait_for_keys(system: System, root: str) -> None:
     """Wait until nobody has the lock of a key of a store that was taken before it was sealed."""
     # The process that has the folder, which is the lock of all keys as long as there is no file.
-    with suppress(Refused), KeyLock(system, SessionPaths(root, "", "")):
-        pass
+    key = KeyLock(system, SessionPaths(root, "", ""))
+    with suppress(Refused):
+        key.take(wait=True)
+    key.abandon()
     with opened(system, f"{root}/{_KEYS_FILE}", os.O_RDWR | os.O_NOFOLLOW) as fd:
         system.lock_all_bytes(fd)
 
