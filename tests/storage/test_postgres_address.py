@@ -154,3 +154,15 @@ def test_what_is_shown_can_be_given_again_with_the_password_that_is_known() -> N
 def test_what_is_no_address_is_refused(url: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         parse(url)
+
+
+def test_a_folder_has_no_password() -> None:
+    assert not has_password("/home/user:name@here")
+
+
+def test_a_service_file_that_cannot_be_read_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "services"
+    file.write_text("[mine\nhost=127.0.0.1\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(file))
+    # It may be elsewhere.
+    assert "sslmode=require" in parse("postgresql:///x?service=mine").conninfo

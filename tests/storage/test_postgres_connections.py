@@ -355,3 +355,8 @@ def test_threads_share_the_connections(connect: Connect) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda number: connections.read(TWICE, number)[0][0], range(64)))
     assert found == [b"%d" % (2 * number) for number in range(64)]
+
+
+def test_a_text_that_libpq_would_cut_is_refused(connect: Connect) -> None:
+    with pytest.raises(nacre.InvalidArgument, match="cannot hold a text with NUL in it"):
+        connect().read(Statement(b"", b"SELECT $1::text"), "a\0b")

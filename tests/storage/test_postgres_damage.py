@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
 import nacre
+from nacre.history.session_state import RULES
+from nacre.index.postgres_index import labels
 from nacre.messages import SHARED
-from nacre.records import Losses
+from nacre.records import Losses, Operation, Record, Records, RecordStamp, Restore, Rules, State
+from nacre.storage.postgres.address import parse
+from nacre.storage.postgres.store import PostgresStore
 from nacre.storage.postgres.view import sid_of
 from tests.postgres.rows import Rows
 from tests.simulated import said, say
@@ -313,3 +318,23 @@ def test_many_sessions_are_verified_in_parts(sessions: nacre.Sessions, rows: Row
 
 
 _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = '{s}.sessions'::regclass AND attnum > 0"
+
+
+def test_what_the_rules_refuse_is_not_restored_and_stays_reported(
+    empty_database: str, sessions: nacre.Sessions, rows: Rows
+) -> None:
+    def refuse(operation: Operation, stamp: RecordStamp, state: State, view: Records) -> Record | None:
+        if isinstance(operation, Restore):
+            raise nacre.InvalidMessage("not today")
+        return RULES.apply(operation, stamp, state, view)
+
+    say(sessions, "one", "two", "three")
+    swap(rows)
+    sessions.repair("k")
+    rules = Rules(apply=refuse, replay=RULES.replay)
+    with (
+        closing(PostgresStore(parse(empty_database), rules=rules, labels=labels)) as store,
+        pytest.raises(nacre.InvalidMessage, match="not today"),
+    ):
+        store.restore("k", None)
+    assert len(sessions.quarantine("k")) == 2

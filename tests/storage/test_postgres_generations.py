@@ -14,10 +14,8 @@ from nacre.messages import Redaction
 from nacre.records import View
 from nacre.storage.postgres.store import PostgresStore
 from nacre.storage.postgres.view import sid_of
-from tests.postgres.opened import open_store, opened, through
-from tests.postgres.proxy import Proxy
+from tests.postgres.opened import open_store, opened
 from tests.postgres.rows import Rows
-from tests.postgres.servers import PostgresServer
 from tests.simulated import said, say
 
 LARGE = "a payload that is long " * 4_000
@@ -198,23 +196,18 @@ def test_a_long_session_is_read_in_parts_that_do_not_stay_in_memory(store: Postg
 # The rest
 
 
-def test_a_move_whose_commit_had_no_answer_is_unknown(postgres: PostgresServer, empty_database: str) -> None:
-    with Proxy(postgres.port) as proxy, closing(open_store(through(empty_database, proxy.port))) as store:
-        sessions = nacre.Sessions(store)
-        say(sessions, "a")
-        unknown: list[str] = []
-        for number in range(1, 12):
-            proxy.reset()
-            proxy.cut_after(number)
-            is_active = sessions.status("k") == "active"
-            try:
-                store.move("k", archive=is_active)
-            except DurabilityUnknown as error:
-                unknown.append(str(error))
-            # It was done, whether that is known or not.
-            assert (sessions.status("k") == "active") != is_active
-        assert unknown
-        assert all(text.startswith("session 'k': whether it was done is not known") for text in unknown)
+def test_a_move_whose_commit_had_no_answer_is_unknown(store: PostgresStore, rows: Rows) -> None:
+    sessions = nacre.Sessions(store)
+    say(sessions, "a")
+    end = "PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL;"
+    with (
+        rows.at("UPDATE", "sessions", end, when="AFTER"),
+        pytest.raises(DurabilityUnknown, match="session 'k': whether it was done is not known"),
+    ):
+        sessions.archive("k")
+    assert sessions.status("k") == "active"
+    sessions.archive("k")
+    assert sessions.status("k") == "archived"
 
 
 def test_a_store_says_what_it_has_done(store: PostgresStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -18,6 +19,7 @@ from tests.postgres.rows import Rows
 from tests.postgres.servers import PostgresServer
 from tests.simulated import said, say
 
+LOCKED = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 OTHER = "00000000-0000-0000-0000-00000000abcd"
 
 
@@ -202,3 +204,29 @@ def test_journals_and_documents_are_kept_while_their_lease_is(sessions: nacre.Se
     with pytest.raises(LeaseLost):
         its.document("feed").write(b"not mine")
     assert sessions.document("feed").read() == b"mine"
+
+
+def test_who_cannot_store_a_fence_does_not_keep_the_turn(sessions: nacre.Sessions, rows: Rows) -> None:
+    say(sessions, "a")
+    lease = sessions.hold("k")
+    with rows.at("INSERT", "records", "RAISE 'not now';"), pytest.raises(nacre.Refused, match="not now"):
+        lease.take_over()
+    assert (lease.number, rows.run("SELECT count(*) FROM {s}.leases")) == (None, [(0,)])
+    lease.take()
+
+
+def test_a_turn_that_was_given_back_and_taken_again_while_it_was_renewed_is_not_lost(
+    empty_database: str, rows: Rows
+) -> None:
+    with closing(open_store(empty_database)) as store, ThreadPoolExecutor(1) as pool:
+        lease = store.hold("k")
+        assert isinstance(lease, PostgresLease)
+        lease.take()
+        rows.run("BEGIN")
+        rows.run("DELETE FROM {s}.leases")
+        renewing = pool.submit(store.leases.renew, [lease])
+        wait_until(lambda: rows.run(LOCKED) == [(1,)], "the renewal to wait for the row")
+        lease.holder_id = "another one"
+        rows.run("COMMIT")
+        renewing.result()
+        assert not lease.is_lost

@@ -9,7 +9,7 @@ import pytest
 import nacre
 from nacre.errors import ConfigError, FormatTooNew, StoreError
 from nacre.storage.postgres.address import Address, parse
-from nacre.storage.postgres.inspection import inspect
+from nacre.storage.postgres.inspection import inspect, read_seal
 from nacre.storage.postgres.schema import VERSION, init, upgrade
 from nacre.storage.postgres.statements import Statements
 from tests.postgres.rows import Rows
@@ -139,3 +139,11 @@ def test_an_inspection_does_without_what_a_role_may_not_ask(postgres: PostgresSe
         assert inspect(parse(database.replace("postgres@", "asker@", 1))).standbys is None
     finally:
         postgres.query("GRANT SELECT ON pg_stat_replication TO public; DROP ROLE asker")
+
+
+def test_where_a_store_was_moved_is_read_without_opening_it(database: str, rows: Rows) -> None:
+    assert read_seal(parse(database)) == ""
+    rows.run("UPDATE {s}.store SET sealed_to = 'elsewhere'")
+    assert read_seal(parse(database)) == "elsewhere"
+    with pytest.raises(StoreError, match="cannot be used"):
+        read_seal(parse("postgresql://127.0.0.1:1/db"))
