@@ -50,11 +50,10 @@ ABOUT_ALL_SESSIONS = {
     "redactions",
     "release_all",
     "renew",
-    "seal_sessions",
+    "set_sealed",
     "sum_counts",
     "trash",
     "unindexed",
-    "unseal_sessions",
 }
 ABOUT_TWO_SESSIONS = {"copy_blob", "copy_patch_blobs", "copy_patches"}
 EXCEPTIONS = ABOUT_NO_SESSION | ABOUT_ALL_SESSIONS | ABOUT_TWO_SESSIONS
