@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -116,7 +117,10 @@ def test_a_fork_that_is_made_while_its_origin_is_redacted_keeps_the_message(
             origin, fork, second = (f"{name}{turn}" for name in ("origin", "fork", "second"))
             n = sessions.add_message(origin, "user", "hello")
             sessions.fork(origin, fork)
-            done = [pool.submit(sessions.redact, origin, n), pool.submit(elsewhere.fork, fork, second)]
+            done: list[Future[Any]] = [
+                pool.submit(sessions.redact, origin, n),
+                pool.submit(elsewhere.fork, fork, second),
+            ]
             for one in done:
                 one.result()
             assert (said(sessions, origin), said(sessions, fork), said(sessions, second)) == (
@@ -133,7 +137,10 @@ def test_a_fork_is_found_by_what_was_redacted_in_its_origin_while_it_was_searche
         for turn in range(10):
             n = sessions.add_message(f"origin{turn}", "user", f"pearl{turn}")
             sessions.fork(f"origin{turn}", f"fork{turn}")
-            done = [pool.submit(sessions.redact, f"origin{turn}", n), pool.submit(elsewhere.search, "anything")]
+            done: list[Future[Any]] = [
+                pool.submit(sessions.redact, f"origin{turn}", n),
+                pool.submit(elsewhere.search, "anything"),
+            ]
             for one in done:
                 one.result()
         assert [len(sessions.search(f"pearl{turn}")) for turn in range(10)] == [1] * 10
@@ -180,6 +187,24 @@ def test_long_tags_are_kept_and_found(sessions: nacre.Sessions) -> None:
     tag = "t" * 18_000
     sessions.set_meta("k", tags=[tag])
     assert [info.tags for info in sessions.page(tags=[tag]).items] == [(tag,)]
+
+
+def test_a_name_with_nul_reaches_nothing_in_the_trash(sessions: nacre.Sessions) -> None:
+    sessions.add_message("k", "user", "hello")
+    for call in (sessions.erase_from_trash, sessions.restore_from_trash):
+        with pytest.raises(nacre.InvalidArgument, match="NUL"):
+            call("\0abc")
+    assert said(sessions, "k") == ["hello"]
+
+
+def test_a_lease_that_could_not_store_its_fence_is_free(sessions: nacre.Sessions, other: psycopg.Connection) -> None:
+    sessions.add_message("k", "user", "hello")
+    other.execute("UPDATE store SET sealed_to = 'elsewhere'")
+    other.execute("UPDATE sessions SET sealed = true")
+    other.commit()
+    with pytest.raises(nacre.Refused):
+        sessions.hold("k").take_over()
+    assert sessions.hold("k").holder() == 0
 
 
 def test_a_prefix_with_nul_is_that_of_no_session(sessions: nacre.Sessions) -> None:

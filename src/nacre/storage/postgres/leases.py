@@ -97,14 +97,13 @@ class Leases:
             raise found
         kept = {plain_uid(row[0]) for row in found.rows}
         for lease, holder_id in asked:
-            if lease.holder_id != holder_id:
-                # It was given back and taken again meanwhile.
-                continue
             if holder_id in kept:
                 lease.certain_until = now + self.seconds
             else:
-                lease.is_lost = True
-                self.drop(lease)
+                # Not one that was given back and taken again meanwhile: that has another name.
+                lease.is_lost = lease.is_lost or lease.holder_id == holder_id
+                with self._lock:
+                    self._held.pop(holder_id, None)
 
     def release(self, lease: PostgresLease) -> None:
         lease.number = None
@@ -138,7 +137,7 @@ class PostgresLease:
         """Take it; raises SessionBusy, with who has it, if that is another holder whose time is not over."""
         if self.number is not None:
             raise self._busy(_me())
-        leases = self._leases
+        leases, self.holder_id = self._leases, uuid.uuid4().hex
         values = (self.sid, self.holder_id, _me(), str(leases.seconds))
 
         # In one transaction, so that who takes it over meanwhile stores the new fence after this one was read.
@@ -172,6 +171,7 @@ class PostgresLease:
     def take_over(self) -> None:
         """Take it although another may have it, from whom every append with its lease is refused from now on."""
         self.close()
+        self.holder_id = uuid.uuid4().hex
         self._seize(by_force=True)
 
     def _seize(self, *, by_force: bool) -> None:
