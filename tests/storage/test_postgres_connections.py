@@ -227,7 +227,7 @@ def test_a_connection_on_which_an_answer_is_under_way_is_not_used_again(connect:
     for first, is_closed in ((Statement(b"", b"BEGIN"), True), (ONE, False)):
         link = connections.take()
         link.send([(first, ())])
-        connections.give_back(link)
+        connections.give_back(link, is_sound=False)
         assert link.closed == is_closed
 
 

@@ -14,10 +14,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
-from queue import SimpleQueue
 from shlex import quote
-from threading import Event, Lock, Thread, current_thread, main_thread
+from threading import Event, Lock, Thread
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
@@ -52,9 +50,6 @@ _NUMBER_AND_LINE = 2
 _LEASE_LOST = "22012"
 """A division by zero: what the statement `held` ends with if nobody, or somebody else, has the lease."""
 _PROBE_SECONDS = 2
-_MAX_TAKERS = 4
-_LOOK_UP = 1.0
-_LARGE_POOL = 8
 # Keepalives find a server whose machine is gone; the application's name is for the operator.
 _SETTINGS: dict[str, Any] = {
     "autocommit": True,
@@ -144,18 +139,6 @@ class Link(psycopg.Connection[Any]):
     is_pooled = False
     busy_since: float | None = None
     trips: RoundTrips | None = None
-    returns: Returns | None = None
-    """Where to leave it if nobody has it any more; set while it is out of the pool."""
-    is_lost = False
-
-    def __del__(self, *_: Any) -> None:
-        """Go back to the pool, which counts it, if a signal has made its user drop it.
-
-        It is not used again: this is called only once for each connection.
-        """
-        if self.returns is not None:
-            self.is_lost = True
-            self.returns.put(self)
 
     def begin(self, *, relaxed: bool, timeout: float) -> None:
         """Learn what there is to know of a new connection, and make its commits durable.
@@ -164,8 +147,7 @@ class Link(psycopg.Connection[Any]):
         stopped in the middle of a transaction does not keep its locks forever.
         """
         self.prepared, self.warnings = set(), []
-        # Nothing that is part of the connection refers to it: it is noticed at once if nobody else does.
-        self.add_notice_handler(partial(_note, self.warnings))
+        self.add_notice_handler(self._note)
         # Nothing is prepared before it is known whether that can be.
         self.is_pooled = True
         pid, commits, encoding = self._ask(_ABOUT)
@@ -181,6 +163,10 @@ class Link(psycopg.Connection[Any]):
                 f"synchronous_commit is {commits}, and commits through the pooler would not be durable: "
                 "set it with ALTER ROLE … SET synchronous_commit = on"
             )
+
+    def _note(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            self.warnings.append(notice.sqlstate or "")
 
     def _ask(self, statement: Statement, *values: Value) -> list[str]:
         """The one row of a statement, on a new connection."""
@@ -281,11 +267,6 @@ class Link(psycopg.Connection[Any]):
         return pgconn.get_result()
 
 
-def _note(warnings: list[str], notice: psycopg.errors.Diagnostic) -> None:
-    if notice.severity_nonlocalized == "WARNING":
-        warnings.append(notice.sqlstate or "")
-
-
 def _encode(values: Sequence[Value]) -> tuple[Any, list[pq.Format] | None]:
     """Values as libpq takes them, and their formats: None where all are texts."""
     params: list[bytes | None] = []
@@ -329,30 +310,8 @@ def _failure(result: pq.abc.PGresult | None) -> Failed:
     return Failed(text, code)
 
 
-def _is_idle(link: Link) -> bool:
-    """Tell whether nothing is under way on a connection, and it is open."""
-    pgconn = link.pgconn
-    return pgconn.transaction_status == pq.TransactionStatus.IDLE and not pgconn.pipeline_status
-
-
 def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
-
-
-class _Taking:
-    """A connection that the main thread waits for, or has waited for."""
-
-    __slots__ = ("error", "is_over", "latch", "link")
-
-    def __init__(self) -> None:
-        self.is_over = False
-        self.link: Link | None = None
-        self.error: BaseException | None = None
-        self.latch = Lock()
-        self.latch.acquire()
-
-
-Returns = SimpleQueue["Link | None"]
 
 
 class Locked:
@@ -404,29 +363,20 @@ class Connections:
         self._watchdog = Thread(target=self._watch, args=(self._ending,), name="nacre-watchdog", daemon=True)
         self._watchdog.start()
         self._pool = self._make()
-        self._returns: Returns = SimpleQueue()
-        self._spare: list[Link] = []
-        self._takings: SimpleQueue[_Taking | None] = SimpleQueue()
-        self._takers, self._free_takers = 0, 0
-        Thread(target=self._return_all, args=(self._returns,), name="nacre-return", daemon=True).start()
-        self._add_taker()
 
     def _watch(self, ending: Event) -> None:
-        while not ending.wait(min(1.0, self.timeout / 4)):
-            self._give_up_silent()
-
-    def _give_up_silent(self) -> None:
         """End the calls that wait for a server which has been silent for too long."""
-        with self._links_lock:
-            links = list(self._links)
-        for link in links:
-            since = link.busy_since
-            if since is not None and time.monotonic() - since > self.timeout:
-                logger.warning("the database is silent; a connection is given up", extra={"seconds": self.timeout})
-                # The call in libpq ends with an error; its caller closes the connection.
-                # One that has ended meanwhile has no socket any more.
-                with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(link.pgconn.socket)) as copy:
-                    copy.shutdown(socket.SHUT_RDWR)
+        while not ending.wait(min(1.0, self.timeout / 4)):
+            with self._links_lock:
+                links = list(self._links)
+            for link in links:
+                since = link.busy_since
+                if since is not None and time.monotonic() - since > self.timeout:
+                    logger.warning("the database is silent; a connection is given up", extra={"seconds": self.timeout})
+                    # The call in libpq ends with an error; its caller closes the connection.
+                    # One that has ended meanwhile has no socket any more.
+                    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(link.pgconn.socket)) as copy:
+                        copy.shutdown(socket.SHUT_RDWR)
 
     def _make(self) -> ConnectionPool[Link]:
         def begin(link: Link) -> None:
@@ -467,28 +417,6 @@ class Connections:
         """
         if self._is_down:
             self._reach()
-        if current_thread() is not main_thread() or self._ending.is_set():
-            return self._take()
-        # Signals strike the main thread, and the pool is not made for that: it would lose connections. So it keeps one,
-        # and leaves the pool to others.
-        with suppress(IndexError):
-            if not (link := self._spare.pop()).is_stale():
-                return link
-            link.close()
-            self.give_back(link)
-        taking = _Taking()
-        try:
-            self._takings.put(taking)
-            while not taking.latch.acquire(timeout=_LOOK_UP) and not self._ending.is_set():
-                continue
-        except BaseException:
-            taking.is_over = True
-            raise
-        if taking.link is None:
-            raise taking.error or StoreError("the store is closed")
-        return taking.link
-
-    def _take(self) -> Link:
         try:
             while (link := self._pool.getconn()).is_stale():
                 link.close()
@@ -502,47 +430,7 @@ class Connections:
             ) from error
         except PoolClosed as error:
             raise StoreError("the store is closed") from error
-        link.returns = self._returns
         return link
-
-    def _add_taker(self) -> None:
-        self._takers += 1
-        Thread(target=self._take_all, args=(self._takings,), name="nacre-take", daemon=True).start()
-
-    def _take_all(self, takings: SimpleQueue[_Taking | None]) -> None:
-        """Take connections for the main thread, until the store is closed."""
-        while True:
-            self._free_takers += 1
-            taking = takings.get()
-            self._free_takers -= 1
-            if taking is None:
-                # For the next.
-                takings.put(None)
-                return
-            # This one may wait for long.
-            if not self._free_takers and self._takers < _MAX_TAKERS:
-                self._add_taker()
-            try:
-                if not taking.is_over:
-                    taking.link = self._take()
-            except BaseException as error:  # noqa: BLE001 - the one who waits gets it
-                taking.error = error
-            taking.latch.release()
-            # If nobody waits any more, the connection comes back.
-            del taking
-
-    def _return_all(self, returns: Returns) -> None:
-        """Return the connections that the main thread has given back or lost, until the store is closed."""
-        while (link := returns.get()) is not None:
-            self._return(link)
-            del link
-
-    def _return(self, link: Link) -> None:
-        """Let the pool have a connection; one that is not idle, because an answer may be under way, is closed."""
-        if not _is_idle(link) or link.is_lost:
-            link.close()
-        link.returns = None
-        self._pool.putconn(link)
 
     def _reach(self) -> None:
         """Raise Refused, with why, if the database cannot be reached; else it is no longer known to be down."""
@@ -553,25 +441,23 @@ class Connections:
             raise Refused(f"{where}, nothing was stored: {_one_line(error)}") from error
         self._is_down = False
 
-    def give_back(self, link: Link) -> None:
-        """Give a connection back; one that is in doubt is not used again."""
-        if not _is_idle(link):
+    def give_back(self, link: Link, *, is_sound: bool = True) -> None:
+        """Give a connection back; one that is in doubt, because an answer may be under way, is not used again."""
+        pgconn = link.pgconn
+        is_idle = pgconn.transaction_status == pq.TransactionStatus.IDLE and not pgconn.pipeline_status
+        if not is_sound and not is_idle:
             link.close()
-        if current_thread() is not main_thread():
-            self._return(link)
-        elif self._spare or self.size < _LARGE_POOL or link.closed:
-            self._returns.put(link)
-        else:
-            self._spare.append(link)
+        self._pool.putconn(link)
 
     @contextmanager
     def link(self) -> Iterator[Link]:
         """A connection for some round trips."""
-        link = self.take()
+        link, is_sound = self.take(), False
         try:
             yield link
+            is_sound = True
         finally:
-            self.give_back(link)
+            self.give_back(link, is_sound=is_sound)
 
     def send(self, requests: Sequence[Request]) -> list[Result | Failed]:
         """Run statements as one transaction in one round trip; raises ConnectionLost, NotReplicated or Refused."""
@@ -682,10 +568,6 @@ class Connections:
 
     def close(self) -> None:
         self._ending.set()
-        while self._spare:
-            self._return(self._spare.pop())
-        self._takings.put(None)
-        self._returns.put(None)
         self._pool.close()
 
 

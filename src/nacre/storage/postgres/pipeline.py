@@ -140,7 +140,7 @@ class Pipeline:
             if is_sound and len(self._links) < min(_MAX_THREADS, self._connections.size - _MAX_THREADS):
                 self._links.append(link)
             else:
-                self._connections.give_back(link)
+                self._connections.give_back(link, is_sound=is_sound)
 
     def _take(self) -> Link:
         # Another thread may take the last one between a look and the taking.
