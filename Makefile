@@ -69,8 +69,8 @@ reference: .venv ## docs/reference.md from the docstrings
 man: .venv ## manual pages from the help, in build/man: man -l build/man/nacre.1
 	@$(BIN)/python -m nacre.cli.man build/man
 
-crash: .venv tools ## the long campaign: a million simulated power cuts
-	@$(BIN)/pytest tests/crash --campaign -n $(JOBS) --dist worksteal
+crash: .venv tools ## the long campaign: a million simulated power cuts, a hundred killed databases
+	@$(BIN)/pytest tests/crash tests/postgres --campaign -n $(JOBS) --dist worksteal
 
 # The parts that use the dependencies most: store, providers, loop, web, terminal, memory, rendering.
 LOWEST := tests/test_sessions.py tests/test_contract.py tests/agent tests/runtime/test_structured_output.py tests/providers/test_anthropic.py \
