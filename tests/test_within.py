@@ -269,3 +269,7 @@ def test_a_free_key_has_the_next_number(whole: nacre.Sessions) -> None:
 def test_a_prefix_that_is_no_text_is_refused(prefix: Any) -> None:
     with nacre.open(":memory:") as sessions, pytest.raises(nacre.InvalidArgument):
         sessions.within(prefix)
+
+
+def test_a_part_is_shared_if_the_store_is(whole: nacre.Sessions) -> None:
+    assert whole.within("api:bob:").is_shared == whole.is_shared

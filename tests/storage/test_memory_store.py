@@ -184,3 +184,15 @@ def test_who_has_a_turn_in_ram_is_this_process(store: MemoryStore) -> None:
     assert (turn.holder(), other.holder()) == (os.getpid(), os.getpid())
     turn.close()
     assert other.holder() == 0
+
+
+def test_a_document_that_relies_on_a_lost_lease_is_not_set_aside() -> None:
+    with nacre.open(":memory:") as sessions:
+        lost = sessions.hold("k")
+        lost.take()
+        document = sessions.with_internal_keys(held=lost).document("cursor")
+        document.write(b"1")
+        sessions.hold("k").take_over()
+        with pytest.raises(nacre.LeaseLost):
+            document.set_aside()
+        assert sessions.document("cursor").read() == b"1"
