@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -11,10 +13,15 @@ import psycopg
 import pytest
 
 import nacre
+from nacre.records import Record, View
 from nacre.storage.postgres.address import parse
-from tests.postgres.opened import create, said
+from nacre.storage.postgres.connections import Rows, Statement, Value
+from nacre.storage.postgres.view import PostgresView
+from tests.postgres.opened import create, opened, said
 from tests.postgres.programs import wait_until
 from tests.postgres.servers import PostgresServer
+
+_COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = 'sessions'::regclass AND attnum > 0 ORDER BY attnum"
 
 
 @pytest.fixture
@@ -189,11 +196,12 @@ def test_long_tags_are_kept_and_found(sessions: nacre.Sessions) -> None:
     assert [info.tags for info in sessions.page(tags=[tag]).items] == [(tag,)]
 
 
-def test_a_name_with_nul_reaches_nothing_in_the_trash(sessions: nacre.Sessions) -> None:
+@pytest.mark.parametrize("name", ["\0abc", "\ud800", ""])
+def test_a_name_that_nothing_can_have_is_not_in_the_trash(sessions: nacre.Sessions, name: str) -> None:
     sessions.add_message("k", "user", "hello")
     for call in (sessions.erase_from_trash, sessions.restore_from_trash):
-        with pytest.raises(nacre.InvalidArgument, match="NUL"):
-            call("\0abc")
+        with pytest.raises(nacre.SessionNotFound):
+            call(name)
     assert said(sessions, "k") == ["hello"]
 
 
@@ -210,3 +218,134 @@ def test_a_lease_that_could_not_store_its_fence_is_free(sessions: nacre.Sessions
 def test_a_prefix_with_nul_is_that_of_no_session(sessions: nacre.Sessions) -> None:
     sessions.add_message("k", "user", "a pearl")
     assert sessions.search("pearl", prefix="\0") == []
+
+
+def test_a_page_after_a_time_that_no_clock_shows_is_one(sessions: nacre.Sessions) -> None:
+    sessions.add_message("k", "user", "a pearl")
+    place = ["updated", False, "9999-12-31T23:59:59.999999Z", "k", ""]
+    cursor = base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
+    assert [one.key for one in sessions.page(cursor=cursor).items] == ["k"]
+
+
+def test_an_id_that_was_restored_from_the_trash_is_known_to_one_who_has_the_session_open(
+    database: str, sessions: nacre.Sessions
+) -> None:
+    sessions.add_message("k", "user", "once", id="i")
+    sessions.archive("k")
+    [generation] = sessions.read_generations("k", lambda view: view.uid)
+    sessions.move_to_trash("k", generation=generation)
+    with nacre.open(database) as others:
+        number = others.add_message("k", "user", "new")
+        sessions.restore_from_trash(sessions.list_trash()[0].id)
+        assert others.add_message("k", "user", "once", id="i") == 2
+        assert others.add_message("k", "user", "more") == number + 1
+        assert said(others, "k") == ["once", "new", "more"]
+
+
+def test_another_content_under_the_id_of_a_message_that_was_erased_in_the_origin_is_refused(
+    sessions: nacre.Sessions,
+) -> None:
+    n = sessions.add_message("k", "user", "hello", id="i")
+    sessions.fork("k", "fork")
+    sessions.redact("k", n)
+    assert sessions.add_message("fork", "user", "hello", id="i") == n
+    with pytest.raises(nacre.Conflict):
+        sessions.add_message("fork", "user", "other", id="i")
+    assert said(sessions, "fork") == ["hello"]
+
+
+def test_a_payload_that_two_records_had_goes_with_the_last_of_them(
+    sessions: nacre.Sessions, other: psycopg.Connection
+) -> None:
+    large = "pearl" * 60_000
+    n = sessions.add_message("k", "user", large)
+    sessions.add_message("k", "user", large)
+    sessions.fork("k", "fork", at=n)
+    sessions.redact("k", n)
+    sessions.delete("k")
+    assert said(sessions, "fork") == [large]
+    sessions.redact("fork", n)
+    assert other.execute("SELECT count(*) FROM blobs").fetchone() == (0,)
+
+
+def content_of(view: View, record: Record) -> str:
+    message = view.whole(record).m
+    return str(message.content) if message is not None else ""
+
+
+def test_who_reads_a_fork_while_its_origin_is_redacted_sees_what_it_has(
+    database: str, sessions: nacre.Sessions
+) -> None:
+    texts = ["hello", "pearl" * 60_000]
+    numbers = [sessions.add_message("k", "user", text) for text in texts]
+    sessions.fork("k", "fork")
+    with nacre.open(database) as others:
+
+        def read(view: View) -> list[str]:
+            # Its row is known by now, and none of its records.
+            for n in numbers:
+                sessions.redact("k", n)
+            return [content_of(view, record) for record in view.all() if record.m is not None]
+
+        assert others.read("fork", read) == texts
+
+
+def test_a_payload_that_is_given_to_a_fork_while_it_is_read_is_found(database: str, sessions: nacre.Sessions) -> None:
+    large = "pearl" * 60_000
+    n = sessions.add_message("k", "user", large)
+    sessions.fork("k", "fork")
+    with nacre.open(database) as others:
+
+        def read(view: View) -> list[str]:
+            assert isinstance(view, PostgresView)
+            records, look = [record for record in view.all() if record.m is not None], view._read
+
+            def look_and_erase(statement: Statement, *values: Value) -> Rows:
+                found = look(statement, *values)
+                view._read = look
+                sessions.redact("k", n)
+                return found
+
+            view._read = look_and_erase
+            return [content_of(view, record) for record in records]
+
+        assert others.read("fork", read) == [large]
+
+
+@pytest.mark.parametrize("call", ["fork", "unarchive", "restore"])
+def test_a_key_that_another_takes_meanwhile_is_a_conflict(
+    sessions: nacre.Sessions, other: psycopg.Connection, postgres: PostgresServer, call: str
+) -> None:
+    sessions.add_message("k", "user", "hello")
+    sessions.add_message("new", "user", "there")
+    calls = {"fork": lambda: sessions.fork("k", "new"), "unarchive": lambda: sessions.unarchive("new")}
+    if call == "restore":
+        sessions.move_to_trash("new")
+        id = sessions.list_trash()[0].id
+        calls["restore"] = lambda: sessions.restore_from_trash(id)
+    else:
+        sessions.archive("new")
+    # The other begins it, as a copy of a row, and is not yet done.
+    columns = [name for (name,) in other.execute(_COLUMNS).fetchall() if name not in ("uid", "status", "trash")]
+    copied = ", ".join(columns)
+    other.execute(
+        f"INSERT INTO sessions (uid, status, trash, {copied}) "  # noqa: S608 - the columns of the table
+        f"SELECT gen_random_uuid(), 0, '', {copied} FROM sessions WHERE key = 'new'".encode()
+    )
+    with ThreadPoolExecutor() as pool:
+        done = pool.submit(calls[call])
+        _wait_for_lock(postgres)
+        other.commit()
+        with pytest.raises(nacre.Conflict):
+            done.result()
+
+
+def test_a_lock_that_another_keeps_for_too_long_is_a_refusal(
+    database: str, sessions: nacre.Sessions, other: psycopg.Connection
+) -> None:
+    sessions.add_message("k", "user", "hello")
+    other.execute("SELECT 1 FROM sessions FOR UPDATE")
+    with opened(database, patience=1, timeout=1) as others, pytest.raises(nacre.Refused, match="lock timeout"):
+        others.delete("k")
+    other.rollback()
+    assert said(sessions, "k") == ["hello"]

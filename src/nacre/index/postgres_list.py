@@ -34,6 +34,7 @@ _BUCKETS = {
     "messages": "live_class",
     "key": "left(key, 256)",
 }
+_LAST_MINUTE = (1 << 31) - 1
 _LAST_CHARACTER = "\U0010ffff"
 # Changes of how many there are become one row when there are so many of them.
 _MANY_COUNTS, _MAX_SUMMED = 1000, 200_000
@@ -154,7 +155,8 @@ def _bucket_of(place: Place) -> str | int | None:
     if isinstance(place.value, int):
         return max(place.value, 0).bit_length()
     if place.order == "updated":
-        return int(parse_time(place.value).timestamp() // 60) if is_time(place.value) else None
+        # A time that was made up may be later than any that the column can have.
+        return min(int(parse_time(place.value).timestamp() // 60), _LAST_MINUTE) if is_time(place.value) else None
     return storable(place.value)
 
 

@@ -478,15 +478,20 @@ class Connections:
         return self.retry(attempt)
 
     def retry(self, attempt: Callable[[], T]) -> T:
-        """Do what may be done twice; while the connection is lost or another transaction is in the way, do it again."""
+        """Do what may be done twice; while the connection is lost or another transaction is in the way, do it again.
+
+        Raises Refused if the server does not do it, and StoreError if it does not answer.
+        """
         deadline, wait = time.monotonic() + self.patience, 0.01
         while True:
             try:
                 return attempt()
             except (ConnectionLost, NotReplicated, Failed) as error:
-                is_passing = not isinstance(error, Failed) or error.code in _TRY_AGAIN
-                if not is_passing or time.monotonic() + wait > deadline:
-                    raise StoreError(f"{self.address.shown}: {error}") from error
+                if isinstance(error, Failed) and not is_passing(error) and not is_repeat(error):
+                    raise explain(error, self.address) from error
+                if time.monotonic() + wait > deadline:
+                    kind = Refused if isinstance(error, Failed) else StoreError
+                    raise kind(f"{self.address.shown}: {error}") from error
             time.sleep(wait)
             wait = min(wait * 2, 1.0)
 
@@ -525,7 +530,11 @@ class Connections:
         with self.link() as link:
 
             def run(statement: Statement, *values: Value) -> Result:
-                return _checked(link.send([(statement, values)])[0], self.address)
+                (found,) = link.send([(statement, values)])
+                if isinstance(found, Failed) and is_repeat(found):
+                    # Another transaction has just made the same row: this one has to see it.
+                    raise found
+                return _checked(found, self.address)
 
             run(_BEGIN)
             try:

@@ -15,7 +15,7 @@ from nacre.records import Transaction, View
 from nacre.storage import blobs
 from nacre.storage.format import unseal
 from nacre.storage.paths import new_uid, stem
-from nacre.storage.postgres.connections import Run
+from nacre.storage.postgres.connections import Rows, Run
 from nacre.storage.postgres.database import Database
 from nacre.storage.postgres.leases import PostgresLease
 from nacre.storage.postgres.schema import ACTIVE, ARCHIVED, SHARED, TRASHED
@@ -127,8 +127,6 @@ def erase(database: Database, run: Run, sid: str, head: Head) -> None:
     if head.patched:
         # Its own versions of what it shared: those that were forked from it have theirs.
         run(database.statements.erase_patches, sid, head.uid, head.shared)
-        names = run(database.statements.blobs_upto, sid, head.uid, head.shared).rows
-        _erase_unnamed(database, run, sid, head.uid, {(name or b"").decode() for (name,) in names})
     _trim(database, run, sid, head.uid)
     erase_holes(database, run, Level(sid, head.uid, head.n))
     run(database.statements.erase_quarantine_of, sid, head.uid)
@@ -190,6 +188,8 @@ def _trim(database: Database, run: Run, sid: str, uid: str) -> None:
     upto = int(rows[0][0] or b"0") if rows else 0
     for statement in (database.statements.erase_records, database.statements.erase_blobs):
         run(statement, sid, uid, upto)
+    lost = run(database.statements.lost_blobs, sid, uid).rows
+    _erase_unnamed(database, run, sid, uid, {(name or b"").decode() for (name,) in lost})
     run(database.statements.erase_texts, sid, uid)
     run(database.statements.erase_redactions, sid, uid)
     if not upto:
@@ -211,9 +211,11 @@ class Trashed(NamedTuple):
 def trashed(database: Database, id: str, run: Run | None = None) -> list[Trashed]:
     """The generations that were removed together, oldest first; raises SessionNotFound if there are none."""
     values = (database.statements.in_trash, id)
-    rows = database.connections.read(*values) if run is None else run(*values).rows
-    found = [_trashed(row) for row in rows] if id else []
-    if not found:
+    rows: Rows = ()
+    # No id is empty, or has characters that no text of PostgreSQL can have.
+    if id and id.isprintable():
+        rows = database.connections.read(*values) if run is None else run(*values).rows
+    if not (found := [_trashed(row) for row in rows]):
         raise SessionNotFound(f"there is no session {id!r} in the trash")
     return found
 

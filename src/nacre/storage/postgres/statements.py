@@ -47,6 +47,7 @@ TEXTS = {
                 changed = floor(date_part('epoch', now()) / 60)::integer, bytes = $10::bigint,
                 bytes_class = $15::smallint, live_class = $16::smallint
             WHERE sid = $1::uuid AND uid = $2::uuid AND n = $11::bigint AND status = 0 AND NOT sealed
+                AND forked = $17::boolean
             RETURNING 1)
         INSERT INTO {s}.records (sid, uid, n, writer, id, line)
         SELECT $1::uuid, $2::uuid, $3::bigint, $12::bigint, $13, $14 FROM head""",
@@ -57,6 +58,7 @@ TEXTS = {
                 changed = floor(date_part('epoch', now()) / 60)::integer, bytes = $10::bigint,
                 bytes_class = $16::smallint, live_class = $17::smallint
             WHERE sid = $1::uuid AND uid = $2::uuid AND n = $11::bigint AND status = 0 AND NOT sealed
+                AND forked = $18::boolean
             RETURNING 1)
         INSERT INTO {s}.records (sid, uid, n, writer, id, line)
         SELECT $1::uuid, $2::uuid, part.n, $12::bigint, part.id, part.line
@@ -70,6 +72,7 @@ TEXTS = {
                 $20::boolean, $21::smallint, $22::smallint
             FROM place
             WHERE NOT EXISTS (SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND uid >= $2::uuid AND status <= 1)
+                AND $20::boolean = EXISTS (SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND status <= 1)
             ON CONFLICT DO NOTHING RETURNING 1), counted AS (
             INSERT INTO {s}.counts (sid, status, internal, change) SELECT $1::uuid, 0, $18::boolean, 1 FROM head)
         INSERT INTO {s}.records (sid, uid, n, writer, id, line)
@@ -127,8 +130,11 @@ TEXTS = {
         WHERE sid = $1::uuid AND uid = $2::uuid AND n <= $5::bigint ON CONFLICT (sid, uid, hash) DO NOTHING""",
     "erase_patches": """
         DELETE FROM {s}.records WHERE sid = $1::uuid AND uid = $2::uuid AND n <= $3::bigint""",
-    "blobs_upto": """
-        SELECT encode(hash, 'hex') FROM {s}.blobs WHERE sid = $1::uuid AND uid = $2::uuid AND n <= $3::bigint""",
+    # Another record may still have it.
+    "lost_blobs": """
+        SELECT encode(hash, 'hex') FROM {s}.blobs WHERE sid = $1::uuid AND uid = $2::uuid
+            AND NOT EXISTS (SELECT 1 FROM {s}.records AS first WHERE first.sid = $1::uuid AND first.uid = $2::uuid
+                AND first.n = blobs.n AND strpos(first.line, encode(blobs.hash, 'hex')) > 0)""",
     "is_named": """
         SELECT 1 FROM {s}.records WHERE sid = $1::uuid AND uid = $2::uuid AND strpos(line, $3) > 0 LIMIT 1""",
     "forks": """

@@ -215,6 +215,8 @@ class PostgresView:
         """A large payload that a record names; None if it is lost, or not what was written."""
         if name not in self._payloads:
             places = [(self._sid, self.uid), *((level.sid, level.uid) for level in reversed(self.head.base))]
+            # It may be given to this one, and erased in the other, between two looks.
+            places += places[:1] if self.head.base else []
             self._payloads[name] = None
             for sid, uid in places:
                 rows = self._read(self._statements.blob, sid, uid, name)
@@ -244,7 +246,8 @@ class PostgresView:
             found += [(int(n or b"0"), line or b"") for n, line in rows]
             if len(found) >= size:
                 break
-        if self.head.patched and after < self.head.shared:
+        # Its row may have been read before a shared record was erased in the other session.
+        if after < self.head.shared and (self.head.patched or any(b'"gone":' in line for _, line in found)):
             found = self._patched(found, after, upto, size, goes_back=goes_back)
         if len(self._lines) > _MAX_KNOWN:
             # A reader of a whole long session must not have all of it in memory.

@@ -104,20 +104,19 @@ class _Growing(PostgresView):
         """What was stored under an id in any generation, or before one of them was forked."""
         id = id_column(id)
         for uid, n in self._read(self._statements.id, self._sid, id):
-            return self._seen(self._sid, plain_uid(uid), int(n or b"0"))
+            rows = self._read(self._statements.generation_of_record, self._sid, plain_uid(uid))
+            # It may have been deleted meanwhile.
+            return self._seen(head_of(rows[0]), int(n or b"0")) if rows else None
         heads = [head_of(row) for row in self._read(self._statements.generations, self._sid)]
-        for level in dict.fromkeys(level for head in heads for level in head.base):
+        shared = {level: head for head in heads for level in head.base}
+        for level, head in shared.items():
             for (n,) in self._read(self._statements.shared_id, level.sid, level.uid, id, level.upto):
-                return self._seen(level.sid, level.uid, int(n or b"0"))
+                return self._seen(head, int(n or b"0"))
         return None
 
-    def _seen(self, sid: str, uid: str, n: int) -> Seen | None:
-        """The last number of the transaction that a record began, and its fingerprint."""
-        rows = self._read(self._statements.generation_of_record, sid, uid)
-        if not rows:
-            # It was deleted meanwhile.
-            return None
-        view = PostgresView(self._read, self._statements, key=self.key, sid=sid, head=head_of(rows[0]))
+    def _seen(self, head: Head, n: int) -> Seen:
+        """The last number of the transaction that a record of a generation began, and its fingerprint."""
+        view = PostgresView(self._read, self._statements, key=self.key, sid=self._sid, head=head)
         first = view.find(n)
         if first is None:
             return n, ""
@@ -200,6 +199,7 @@ class SessionWriter:
         row: list[Value] = [self.sid, head.uid, n, _encode(state).decode(), state.hd, state.mp, state.live]
         size = head.bytes + len(line)
         row += [updated, minute, size, head.n, database.token, None, text, size.bit_length(), state.live.bit_length()]
+        row.append("t" if head.forked else "f")
         try:
             if not self._send([(database.statements.append, row)], n=n, uid=head.uid, last=text, send=send):
                 return False
@@ -402,9 +402,11 @@ class SessionWriter:
             requests: list[Request] = [(database.statements.create, row)]
         elif len(lines) == 1:
             row += [batch.n - 1, database.token, id_column(batch.records[0].id), lines[0], *classes]
+            row.append("t" if head is not None and head.forked else "f")
             requests = [(database.statements.append, row)]
         else:
             row += [batch.records[0].n - 1, database.token, *_arrays(batch.records, lines), *classes]
+            row.append("t" if head is not None and head.forked else "f")
             requests = [(database.statements.append_many, row)]
         # What a list is narrowed by, if that is new.
         described = next((record for record in batch.records if record.n == state.mp), None)
