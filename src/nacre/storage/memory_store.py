@@ -535,6 +535,7 @@ class MemoryStore:
             check_expect(expect, next(reversed(self._lives(key)), None))
             self._active.pop(key, None)
             self._archived.pop(key, None)
+            self._trash = {id: one for id, one in self._trash.items() if one.key != key}
             self._tell(key)
 
     def compact(self, key: str, keep: Callable[[View], set[int]]) -> bool:  # noqa: ARG002 - RAM has no cold file

@@ -3190,6 +3190,17 @@ def one_generation_can_be_moved_to_the_trash(open_store: Open) -> None:
             sessions.move_to_trash("k", generation=first)
 
 
+def a_session_that_is_deleted_is_in_the_trash_no_more(open_store: Open) -> None:
+    """Who deletes it wants nothing of it to be left."""
+    with open_store() as sessions:
+        for key in ("k", "other"):
+            sessions.add_message(key, "user", "hello")
+            sessions.move_to_trash(key)
+        sessions.add_message("k", "user", "again")
+        sessions.delete("k")
+        _same([trashed.key for trashed in sessions.list_trash()], ["other"])
+
+
 def what_is_erased_from_the_trash_is_gone(open_store: Open) -> None:
     """With its other names; what is not in the trash can be neither erased nor restored."""
     with open_store() as sessions:

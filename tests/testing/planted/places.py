@@ -143,6 +143,22 @@ class EveryGenerationIsMovedToTheTrash(Sessions):
         super().move_to_trash(key)
 
 
+@planted(contract.a_session_that_is_deleted_is_in_the_trash_no_more)
+class DeletingLeavesTheTrash(MemoryStore):
+    def delete(self, key: str, **rest: Any) -> None:
+        trash = self._trash
+        super().delete(key, **rest)
+        self._trash = trash
+
+
+@planted(contract.a_session_that_is_deleted_is_in_the_trash_no_more, files=True)
+class DeletingEmptiesTheTrash(Sessions):
+    def delete(self, key: str, **rest: Any) -> None:
+        for trashed in self.list_trash():
+            self.erase_from_trash(trashed.id)
+        super().delete(key, **rest)
+
+
 @planted(contract.what_is_erased_from_the_trash_is_gone, files=True)
 class ErasingLeavesOtherNames(Sessions):
     def forget_aliases(self, key: str) -> Any:

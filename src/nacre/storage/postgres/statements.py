@@ -15,8 +15,6 @@ TEXTS = {
         SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY status, uid DESC LIMIT 1""",
     "generation": f"""
         SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND uid = $2::uuid AND status <= 2""",
-    "generation_of_record": f"""
-        SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND uid = $2::uuid""",
     "generations": f"""
         SELECT {HEAD} FROM {{s}}.sessions WHERE sid = $1::uuid AND status <= 1 ORDER BY status = 0, uid""",
     "version": """

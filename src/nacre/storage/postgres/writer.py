@@ -101,17 +101,16 @@ class _Growing(PostgresView):
         return self.find_id(id) if self.looks_up_ids else None
 
     def find_id(self, id: str) -> Seen | None:
-        """What was stored under an id in any generation, or before one of them was forked."""
+        """What was stored under an id in any generation, or before one of them was forked; the newest one counts."""
         id = id_column(id)
-        for uid, n in self._read(self._statements.id, self._sid, id):
-            rows = self._read(self._statements.generation_of_record, self._sid, plain_uid(uid))
-            # It may have been deleted meanwhile.
-            return self._seen(head_of(rows[0]), int(n or b"0")) if rows else None
+        own = {plain_uid(uid): n for uid, n in self._read(self._statements.id, self._sid, id)}
         heads = [head_of(row) for row in self._read(self._statements.generations, self._sid)]
-        shared = {level: head for head in heads for level in head.base}
-        for level, head in shared.items():
-            for (n,) in self._read(self._statements.shared_id, level.sid, level.uid, id, level.upto):
-                return self._seen(head, int(n or b"0"))
+        for head in reversed(heads):
+            if head.uid in own:
+                return self._seen(head, int(own[head.uid] or b"0"))
+            for level in head.base:
+                for (n,) in self._read(self._statements.shared_id, level.sid, level.uid, id, level.upto):
+                    return self._seen(head, int(n or b"0"))
         return None
 
     def _seen(self, head: Head, n: int) -> Seen:
