@@ -14,7 +14,6 @@ from nacre.errors import Conflict, DurabilityUnknown, Refused, StoreError
 from nacre.records import Transaction
 from nacre.storage.postgres.connections import ConnectionLost, Failed, Request, Result, Statement
 from nacre.storage.postgres.store import PostgresStore
-from nacre.storage.postgres.view import sid_of
 from nacre.storage.postgres.writer import SessionWriter
 from nacre.storage.transaction import PendingCommit, content_of, fingerprint
 from tests.postgres.opened import open_store
@@ -256,15 +255,6 @@ def test_an_id_of_a_fork_is_that_of_the_session_it_came_from(empty_database: str
         with pytest.raises(Conflict):
             sessions.add_message("fork", "user", "another", id="before")
         assert sessions.add_message("fork", "user", "b", id="after") == 4
-
-
-def test_an_id_of_a_generation_that_is_deleted_meanwhile_is_free(empty_database: str, rows: Rows) -> None:
-    with nacre.open(empty_database) as sessions:
-        sessions.add_message("k", "user", "a", id="once")
-        sessions.fork("k", "fork")
-        sessions.delete("k")
-        rows.run("DELETE FROM {s}.sessions WHERE sid = %s::uuid", sid_of("k"))
-        assert sessions.add_message("fork", "user", "b", id="once") == 4
 
 
 def test_transactions_with_other_leases_are_stored_one_after_the_other(store: PostgresStore) -> None:

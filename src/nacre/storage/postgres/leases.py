@@ -137,7 +137,7 @@ class PostgresLease:
         """Take it; raises SessionBusy, with who has it, if that is another holder whose time is not over."""
         if self.number is not None:
             raise self._busy(_me())
-        leases, self.holder_id = self._leases, uuid.uuid4().hex
+        leases = self._leases
         values = (self.sid, self.holder_id, _me(), str(leases.seconds))
 
         # In one transaction, so that who takes it over meanwhile stores the new fence after this one was read.
@@ -171,7 +171,6 @@ class PostgresLease:
     def take_over(self) -> None:
         """Take it although another may have it, from whom every append with its lease is refused from now on."""
         self.close()
-        self.holder_id = uuid.uuid4().hex
         self._seize(by_force=True)
 
     def _seize(self, *, by_force: bool) -> None:
@@ -231,6 +230,8 @@ class PostgresLease:
         """Let others take it."""
         if self.number is not None:
             self._leases.release(self)
+            # Who takes it next is another holder; but who could not take it may be the one in the row.
+            self.holder_id = uuid.uuid4().hex
 
     def _busy(self, who: str) -> SessionBusy:
         where = "this process" if who == _me() else "another process"
