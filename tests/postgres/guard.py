@@ -13,7 +13,8 @@ import shutil
 import signal
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _IPC_RMID = 0
@@ -30,15 +31,32 @@ def processes_in(folder: Path) -> list[int]:
     return found
 
 
+@contextmanager
+def stopped(folder: Path) -> Iterator[None]:
+    """Stop every process that works in a folder for a while, also one that is just being started."""
+    pids: list[int] = []
+    try:
+        while found := [pid for pid in processes_in(folder) if pid not in pids]:
+            pids += found
+            _send(signal.SIGSTOP, found)
+        yield
+    finally:
+        _send(signal.SIGCONT, pids)
+
+
 def kill_processes(folder: Path) -> None:
     """Kill every process that works in a folder, at once and without a chance to write anything more."""
     while found := processes_in(folder):
         # Stopped first: the parent of the others must not start a new one while they are killed.
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in found:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
+            _send(number, found)
         time.sleep(0.005)
+
+
+def _send(number: signal.Signals, pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def remove(folder: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +12,7 @@ import pytest
 
 import nacre
 from nacre.errors import DurabilityUnknown, StoreError
-from tests.postgres.guard import processes_in
+from tests.postgres.guard import stopped
 from tests.postgres.opened import create, opened, said
 from tests.postgres.programs import HOST, wait_until
 from tests.postgres.servers import PostgresServer, Standby
@@ -155,14 +153,8 @@ class Cluster:
     @contextmanager
     def stopped_standby(self) -> Iterator[None]:
         """Stop the standby: commits wait for it."""
-        processes = processes_in(self.standby.data)
-        for process in processes:
-            os.kill(process, signal.SIGSTOP)
-        try:
+        with stopped(self.standby.data):
             yield
-        finally:
-            for process in processes:
-                os.kill(process, signal.SIGCONT)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ import pytest
 
 import nacre
 from nacre.errors import ConfigError, DurabilityUnknown, FormatTooNew, Refused, StoreError
-from tests.postgres.guard import processes_in
+from tests.postgres.guard import stopped
 from tests.postgres.opened import create, open_store, opened, said, through
 from tests.postgres.programs import make_folder
 from tests.postgres.proxy import Proxy
@@ -320,17 +319,11 @@ def test_a_server_whose_processes_are_stopped_is_given_up_and_used_again(server:
     url = create(f"{server.url()}?schema=stopped")
     with opened(url, patience=1, timeout=1) as sessions:
         sessions.add_message("k", "user", "a")
-        processes = processes_in(server.data)
-        for process in processes:
-            os.kill(process, signal.SIGSTOP)
-        try:
+        with stopped(server.data):
             with within(PATIENT), pytest.raises(DurabilityUnknown):
                 sessions.add_messages("k", [user("b")], id="i")
             with within(PATIENT), pytest.raises(StoreError):
                 sessions.archive("k")
-        finally:
-            for process in processes:
-                os.kill(process, signal.SIGCONT)
         assert sessions.add_messages("k", [user("b")], id="i") == 3
         assert said(sessions, "k") == ["a", "b"]
 

@@ -200,7 +200,7 @@ def test_what_is_written_and_attached_is_there_after_a_reload_and_in_another_tab
         page.wait_for_selector("#files li")
         page.reload()
         assert page.input_value("#say textarea") == "half a thou"
-        assert page.locator("#files li").count() == 1
+        page.wait_for_selector("#files li")
         other = page.context.new_page()
         other.goto(f"{url}/s/web:k")
         assert other.input_value("#say textarea") == "half a thou"
