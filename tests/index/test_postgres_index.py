@@ -207,6 +207,24 @@ def test_no_list_reads_all_sessions(url: str, schema: str, postgres: PostgresSer
     assert scans(postgres, schema, others) == before
 
 
+def test_no_search_within_a_prefix_reads_all_sessions(url: str, schema: str, postgres: PostgresServer) -> None:
+    others = clients(postgres)
+    with nacre.open(url) as sessions:
+        sessions.add_message("model", "user", "hello")
+    fill(postgres, schema, 20_000)
+    # As if all had been taken in but for what comes now.
+    postgres.query(f"UPDATE {schema}.sessions SET indexed = n")
+    with nacre.open(url) as sessions:
+        sessions.add_message("talk:123", "user", "a pearl")
+        sessions.search("pearl")
+    postgres.query(f"VACUUM ANALYZE {schema}.sessions")
+    before = scans(postgres, schema, others)
+    with nacre.open(url) as sessions:
+        assert [hit.key for hit in sessions.search("pearl", prefix="talk:123")] == ["talk:123"]
+        assert [hit.key for hit in sessions.search("pearl session:talk:123")] == ["talk:123"]
+    assert scans(postgres, schema, others) == before
+
+
 def test_an_append_writes_no_index(url: str, schema: str, postgres: PostgresServer) -> None:
     others = clients(postgres)
     with nacre.open(url) as sessions:

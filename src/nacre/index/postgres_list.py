@@ -142,10 +142,8 @@ class _Select:
     def _add_range(self, name: str, begin: str) -> None:
         """Let an index find what begins like this: all from here to the first text after those."""
         self._add(f"{name} >= {{}}", begin)
-        if begin := begin.rstrip(_LAST_CHARACTER):
-            # Surrogates are no characters.
-            code = ord(begin[-1]) + 1
-            self._add(f"{name} < {{}}", begin[:-1] + chr(0xE000 if code == 0xD800 else code))  # noqa: PLR2004
+        if end := end_of(begin):
+            self._add(f"{name} < {{}}", end)
 
 
 def _bucket_of(place: Place) -> str | int | None:
@@ -201,6 +199,15 @@ def _info(database: Database, row: Sequence[bytes | None]) -> SessionInfo:
         generation=head.uid,
         **overview(view)._asdict(),
     )
+
+
+def end_of(begin: str) -> str:
+    """The first text after all that begin like this; empty if there is none."""
+    if begin := begin.rstrip(_LAST_CHARACTER):
+        # Surrogates are no characters.
+        code = ord(begin[-1]) + 1
+        begin = begin[:-1] + chr(0xE000 if code == 0xD800 else code)  # noqa: PLR2004
+    return begin
 
 
 def storable(text: str) -> str:

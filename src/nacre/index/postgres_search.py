@@ -15,7 +15,7 @@ from typing import NamedTuple
 from nacre.codec import parse_time, sortable
 from nacre.errors import InvalidKey
 from nacre.index.postgres_intake import stems_in, words_in
-from nacre.index.postgres_list import NO_JIT, escaped, storable
+from nacre.index.postgres_list import NO_JIT, end_of, escaped, storable
 from nacre.index.query import Query, Term, spellings
 from nacre.index.ranking import (
     MAX_FOUND,
@@ -320,18 +320,27 @@ class _Search:
     def _takes(self, name: str) -> str:
         """A condition for a session that is searched; as `Query.takes` has it."""
         query, values = self._query, self._values
-        found = [f"{name}.status <= 1"]
+        found = [f"{name}.status IN (0, 1)"]
         if query.prefix:
-            found.append(f"starts_with({name}.key, {values.add(storable(query.prefix))})")
+            found.append(self._begins(name, query.prefix))
         if query.only:
             found.append(f"{name}.sid = ANY({values.add(_sids([query.only]))}::uuid[])")
         named = f"{name}.sid = ANY({values.add(_sids(query.keys))}::uuid[])" if query.keys else _NOTHING
         if query.keys or query.beginnings:
-            begins = [f"starts_with({name}.key, {values.add(storable(begin))})" for begin in query.beginnings]
+            begins = [self._begins(name, begin) for begin in query.beginnings]
             found.append(f"({' OR '.join([named, *begins])})")
         if not query.internal:
             found.append(f"(NOT {name}.internal OR {named})")
         return " AND ".join(found)
+
+    def _begins(self, name: str, begin: str) -> str:
+        """A condition for keys that begin with a text; an index has the status of each, who it is for, and this."""
+        begin = storable(begin)
+        first, add = begin[:256], self._values.add
+        found = [f"starts_with({name}.key, {add(begin)})", f"left({name}.key, 256) >= {add(first)}"]
+        if end := end_of(first):
+            found.append(f"left({name}.key, 256) < {add(end)}")
+        return f"({name}.internal IN (false, true) AND {' AND '.join(found)})"
 
 
 def _place(row: list[bytes | None]) -> _Place:
