@@ -293,6 +293,14 @@ def sealed_to(place: str) -> str:
     return Seal(System(), place).read()
 
 
+def check_not_moved(sessions: Sessions) -> None:
+    """Raise Refused if the sessions of an open store were moved elsewhere: nothing can be written to it."""
+    if to := moved_to(sessions):
+        from nacre.storage.seal import sealed  # noqa: PLC0415 - the same
+
+        raise sealed(to, sessions.location)
+
+
 def moved_to(sessions: Sessions) -> str:
     """Where the sessions of an open store were moved; "" if they were not."""
     return sessions._store.transfer().sealed_to()  # noqa: SLF001 - nobody but who moves all of them needs it

@@ -69,6 +69,7 @@ def test_a_conflict_is_exit_9_and_nothing_is_sealed(nacre: Nacre, tmp_path: Path
     assert result.code == 9
     assert "nacre: two: conflict: " in result.err
     assert "was not sealed" in result.err
+    assert "to settle a conflict" in result.err
     assert result.out == "2 sessions: 1 copied, 1 conflict; 3 records verified\n"
     assert nacre("sessions", "rename", "one", "A title").code == 0
     assert said(goal, "two") == ["another"]
@@ -151,7 +152,9 @@ def test_a_sealed_folder_is_named_with_the_command_that_takes_it_back(nacre: Nac
         assert f"its sessions were moved to {tmp_path}/b" in failed["detail"]
         assert command in failed["hint"]
     assert f"sealed  its sessions were moved to {tmp_path}/b; take that back with: {command}" in nacre("store").out
-    # Whoever writes to it, or copies into it, is told the same.
+    # Whoever writes to it, serves it or copies into it, is told the same.
+    served = nacre("serve", "--port", "0")
+    assert (served.code, f"`{command}`" in served.err) == (1, True)
     assert f"`{command}`" in nacre("sessions", "tag", "one", "travel").err
     assert f"`{command}` first" in nacre("sessions", "copy", str(tmp_path / "b"), str(nacre.root)).err
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nacre.cli.commands.database_checks import database_checks, inspection_checks
-from nacre.cli.commands.diagnostics import Check
+from nacre.cli.commands.diagnostics import Check, check_database
 from nacre.opening import inspect_database
 from nacre.storage.postgres.address import parse
 from nacre.storage.postgres.schema import VERSION, init
@@ -87,12 +87,15 @@ def test_a_role_that_may_not_write_is_named_with_what_it_lacks(database: str, po
     found = checks(url)["role"]
     assert (found.status, "INSERT on blobs" in found.detail) == ("fail", True)
     assert f"GRANT INSERT ON {parse(database).schema}.blobs TO" in found.hint
+    # Nor does a daemon start with it.
+    assert check_database(url) == found
 
 
 def test_a_role_without_the_schema_is_told_so(database: str, postgres: PostgresServer) -> None:
     init(parse(database))
-    found = checks(role(postgres, database))["role"]
-    assert (found.status, "USAGE on schema" in found.detail) == ("fail", True)
+    found = checks(role(postgres, database))
+    assert (found["role"].status, "USAGE on schema" in found["role"].detail) == ("fail", True)
+    assert (found["store"].hint, found["store"].status) == (found["role"].hint, "fail")
 
 
 def test_a_role_with_the_least_that_is_needed_is_sound(database: str, postgres: PostgresServer) -> None:

@@ -244,7 +244,7 @@ def test_who_gets_no_connection_is_refused_within_the_patience_and_told_why(url:
         with ThreadPoolExecutor(size) as pool, psycopg.connect(url.partition("?")[0], autocommit=True) as look:
             reads = [pool.submit(sessions.get_history, "k") for _ in range(size)]
             wait_until(lambda: look.execute(waiting).fetchone() == (size,), "that all connections are in use")
-            with pytest.raises(Refused, match=f"nothing was stored: all {size} are in use"):
+            with pytest.raises(Refused, match=f"nothing was stored: .* all {size} are in use"):
                 sessions.add_message("k", "user", "b")
             link.rollback()
             assert [[message.content for message in read.result(60)] for read in reads] == [["a"]] * size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -13,7 +14,7 @@ from nacre.agent.kernel import Kernel
 from nacre.backoff import Backoff
 from nacre.channels.channel import Accept, InboundMessage, key_of
 from nacre.channels.channel_files import Cursor
-from nacre.errors import LeaseLost, SessionBusy
+from nacre.errors import LeaseLost, SessionBusy, StoreError
 from nacre.runtime.counters import Traffic
 from nacre.runtime.gateway.access import Access
 from nacre.runtime.gateway.gateway import Gateway, Room
@@ -192,3 +193,54 @@ def test_on_files_a_second_gateway_is_refused(tmp_path: object) -> None:
                         """It does not come to this."""
 
     anyio.run(main)
+
+
+def test_a_store_that_is_away_for_long_is_two_lines_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    class Away:
+        """The lease in a database that does not answer the first times."""
+
+        left = 3
+
+        def check(self) -> None:
+            self.left -= 1
+            if self.left:
+                raise StoreError("the database does not answer")
+
+    with nacre.open(":memory:") as sessions:
+        lease = sessions.hold("k")
+        lease.check = Away().check  # type: ignore[method-assign]
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("nacre.runtime.gateway.service.PAUSE", 0.001)
+            anyio.run(Term(lease, can_be_lost=True).may_send)
+    assert caplog.messages == ["an answer has to wait for the store", "the store answers again"]
+
+
+def test_so_it_is_for_one_that_waits_for_the_channels(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def main() -> None:
+        post = Post()
+        with nacre.open(url) as one, nacre.open(url) as other:
+            async with gateway_at("one", one, post), gateway_at("other", other, post) as second:
+                lease, calls = second._lease, 0
+                take = lease.take
+
+                def take_or_fail() -> None:
+                    nonlocal calls
+                    calls += 1
+                    # Not at the start, which it would keep from succeeding.
+                    if 1 < calls < 5:
+                        raise StoreError("the database does not answer")
+                    take()
+
+                lease.take = take_or_fail  # type: ignore[method-assign]
+                with anyio.fail_after(60):
+                    while "the store answers again" not in caplog.messages:  # noqa: ASYNC110 - nothing tells of it
+                        await anyio.sleep(0.01)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("nacre.runtime.gateway.service.PAUSE", 0.05)
+        anyio.run(main)
+    assert caplog.messages.count("the channels could not be served; retrying") == 1

@@ -89,17 +89,20 @@ def test_a_text_of_many_long_words_does_not_keep_others_from_being_found(session
 
 
 def test_a_role_that_may_only_read_finds_what_others_have_taken_in(
-    sessions: nacre.Sessions, database: str, postgres: PostgresServer
+    sessions: nacre.Sessions, database: str, postgres: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     sessions.add_message("k", "user", "a pearl")
     assert len(sessions.search("pearl")) == 1
     role, schema = f"reader_{uuid4().hex[:12]}", parse(database).schema
     postgres.query(f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role}")
     postgres.query(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}")
-    sessions.add_message("k", "user", "another pearl")
     try:
         with nacre.open(f"{postgres.url(user=role)}?schema={schema}") as reader:
             assert [hit.n for hit in reader.search("pearl")] == [2]
+            assert "not all messages were searched" not in caplog.text
+            sessions.add_message("k", "user", "another pearl")
+            assert [hit.n for hit in reader.search("pearl")] == [2]
+            assert "not all messages were searched" in caplog.text
             assert [info.key for info in reader.list()] == ["k"]
             with pytest.raises(nacre.StoreError, match="permission denied"):
                 reader.add_message("k", "user", "no")

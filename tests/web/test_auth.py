@@ -12,7 +12,7 @@ import anyio
 import httpx
 import pytest
 
-from nacre.errors import ConfigError
+from nacre.errors import ConfigError, StoreError
 from nacre.web import auth, gate
 from nacre.web.auth import Keys
 from nacre.web.caller import Caller
@@ -514,6 +514,16 @@ def test_what_nobody_foresaw_is_told_to_the_log_and_not_to_the_client(
     assert (answer.status_code, "inner" in answer.text, answer.json()["code"]) == (500, False, "failed")
     assert answer.headers["x-frame-options"] == "DENY"
     assert "a request failed" in caplog.messages
+
+
+def test_a_store_that_is_away_is_a_line_in_the_log_without_a_trace(
+    server: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = server(StoreError("the database does not answer"))
+    answer = site.client.post("/api/sessions/k/messages", json={"content": "hi"})
+    [line] = [record for record in caplog.records if record.getMessage() == "a request failed"]
+    assert (answer.status_code >= 500, line.levelname, line.exc_info) == (True, "WARNING", None)
+    assert "does not answer" in line.__dict__["error"]
 
 
 # ---- the server

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from nacre.errors import ConfigError
@@ -15,6 +15,8 @@ from nacre.index.query import parse
 from nacre.messages import Hit, Page
 from nacre.storage.postgres.connections import NotAllowed
 from nacre.storage.postgres.store import PostgresStore
+
+logger = logging.getLogger(__name__)
 
 
 def labels(meta: Mapping[str, Any], key: str) -> tuple[str, str, bool, list[str]]:
@@ -65,9 +67,10 @@ class PostgresIndex:
         if "\0" in prefix or "\0" in only:
             # No key has it.
             return []
-        # One who may only read finds what others have taken in.
-        with suppress(NotAllowed):
+        try:
             postgres_intake.take_in(self._database)
+        except NotAllowed:
+            logger.warning("not all messages were searched: some are not indexed, and this role may only read")
         return postgres_search.hits(self._database, parsed, limit=limit)
 
     def make_vectors(self, most: int) -> int:  # noqa: ARG002 - as in SessionIndex

@@ -14,6 +14,7 @@ import logging
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate, count, islice, takewhile
 from typing import NamedTuple
@@ -24,7 +25,7 @@ from nacre.index.search_text import UNSPACED, Calls, body_of, folded, tools_of, 
 from nacre.index.stems import stem
 from nacre.messages import Message
 from nacre.records import Record
-from nacre.storage.postgres.connections import Run, Statement
+from nacre.storage.postgres.connections import NotAllowed, Run, Statement
 from nacre.storage.postgres.database import Database
 from nacre.storage.postgres.view import Head, PostgresView, head_of, plain_uid, sid_of
 from nacre.storage.postgres.writer import array_of
@@ -91,7 +92,9 @@ def take_in(database: Database) -> None:
         if len(rows) < _SESSIONS:
             break
     if now - _MARGIN > known:
-        database.connections.in_transaction(lambda run: run(database.statements.advance_indexing, now - _MARGIN))
+        # One who may only read leaves that to others.
+        with suppress(NotAllowed):
+            database.connections.in_transaction(lambda run: run(database.statements.advance_indexing, now - _MARGIN))
 
 
 def _take_in_session(database: Database, key: str, head: Head, indexed: int) -> None:

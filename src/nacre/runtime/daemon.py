@@ -30,6 +30,7 @@ from nacre.errors import (
     SessionBusy,
     SessionNotFound,
 )
+from nacre.opening import check_not_moved
 from nacre.runtime.app import App
 from nacre.runtime.counters import Traffic
 from nacre.runtime.gateway.access import TAKEN, Access, access_of, channel_tables
@@ -102,6 +103,7 @@ async def serving(app: App) -> AsyncIterator[ChannelService]:
                     may_send=term.may_send,
                 )
 
+        await run_sync(check_not_moved, app.sessions)
         service = ChannelService(app.sessions, make, began=lambda: _learn_from_others(app))
         stack.push_async_callback(service.close)
         try:

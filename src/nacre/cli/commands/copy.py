@@ -72,6 +72,10 @@ def _copy(args: Namespace, out: Out) -> int:
         _print_json(out, document, outcomes, results)
     else:
         _print(out, document, outcomes, results)
+        if any(one.result == "conflict" for one in outcomes):
+            out.warn(
+                "nacre: keep one of the two versions to settle a conflict: `nacre sessions rm KEY` in the other store"
+            )
         if args.finish and not is_sealed:
             out.warn(f"nacre: {clean(show(source))} was not sealed: settle what could not be copied, and run it again")
     if failed:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from nacre.cli.commands.diagnostics import Check, check_tables
+from nacre.cli.commands.diagnostics import Check, check_role, check_tables
 from nacre.cli.one_line import several
 from nacre.errors import NacreError
 from nacre.opening import inspect_database
@@ -19,7 +19,6 @@ _OLDEST = 130_000
 """The first version of PostgreSQL that has all that is used."""
 _SLOW = 0.02
 _MAX_DRIFT = 2.0
-_MAX_NAMED = 5
 
 
 def database_checks(url: str, count: Callable[[Callable[[Sessions], Check]], Check]) -> Iterator[Check]:
@@ -40,7 +39,7 @@ def inspection_checks(found: Inspection) -> Iterator[Check]:
     yield _check_server(found)
     yield _check_durability(found)
     yield _check_standby(found)
-    yield _check_role(found)
+    yield check_role(found)
     yield _check_connection(found)
     yield _check_latency(found)
     yield _check_clock(found)
@@ -88,19 +87,6 @@ def _check_standby(found: Inspection) -> Check:
         hint = "start the standby: until then every write waits for it"
         return Check("standby", "fail", f"{detail}, but none is connected", hint)
     return Check("standby", "ok", f"{detail}; connected: {found.standbys}")
-
-
-def _check_role(found: Inspection) -> Check:
-    if found.lacking:
-        named = ", ".join(found.lacking[:_MAX_NAMED]) + (" …" if len(found.lacking) > _MAX_NAMED else "")
-        hint = f"as the owner of the schema: GRANT {found.lacking[0].replace(' on ', f' ON {found.schema}.')} TO …"
-        if found.lacking[0].startswith("USAGE"):
-            hint = f"as the owner of the schema: GRANT USAGE ON SCHEMA {found.schema} TO {found.role}"
-        return Check("role", "fail", f"role {found.role} lacks {named}", f"{hint}; docs/postgres.md has all of them")
-    if found.is_superuser:
-        hint = "use a role that may only read and write the tables: docs/postgres.md has the statements"
-        return Check("role", "warn", f"role {found.role} is a superuser of the whole server", hint)
-    return Check("role", "ok", f"role {found.role} may do what nacre needs")
 
 
 def _check_connection(found: Inspection) -> Check:

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from nacre.config import Settings
     from nacre.storage.postgres.inspection import Inspection
 
-_ENVIRONMENT = {"address", "daemon", "store", "folder", "workspace", "model", "sandbox", "extras"}
+_ENVIRONMENT = {"address", "daemon", "store", "folder", "workspace", "model", "sandbox", "extras", "role"}
 """Checks that fail because of the machine, not because of the configuration."""
 _DELAY = 0.5
+_MAX_NAMED = 5
 _INDENT = 19
 _UNLIMITED = 100_000
 _PROGRAMS = frozenset(("chmod", "nacre", "ollama", "pip", "rm"))
@@ -182,13 +183,17 @@ def check_database(url: str) -> Check:
     from nacre.opening import inspect_database  # noqa: PLC0415 - loads the library
 
     try:
-        return check_tables(inspect_database(url))
+        found = inspect_database(url)
+        check = check_tables(found)
+        return check if check.status != "ok" or not found.lacking else check_role(found)
     except NacreError as error:
         return Check("store", "fail", str(error), "`nacre doctor` says more, `nacre store` which one it is and why")
 
 
 def check_tables(found: Inspection) -> Check:
     """Whether a database has the tables that this program works with."""
+    if not found.tables and found.lacking:
+        return check_role(found)._replace(name="store")
     if not found.tables:
         detail = f"{found.shown} has no tables of nacre in schema {found.schema!r}"
         return Check("store", "fail", detail, f"nacre store init {shlex.quote(found.shown)}")
@@ -200,6 +205,20 @@ def check_tables(found: Inspection) -> Check:
     if found.sealed_to:
         return _sealed("store", found.shown, found.sealed_to)
     return Check("store", "ok", f"{found.shown}: PostgreSQL {found.release.partition(' ')[0]}")
+
+
+def check_role(found: Inspection) -> Check:
+    """Whether the role may do what this program does."""
+    if found.lacking:
+        named = ", ".join(found.lacking[:_MAX_NAMED]) + (" …" if len(found.lacking) > _MAX_NAMED else "")
+        hint = f"as the owner of the schema: GRANT {found.lacking[0].replace(' on ', f' ON {found.schema}.')} TO …"
+        if found.lacking[0].startswith("USAGE"):
+            hint = f"as the owner of the schema: GRANT USAGE ON SCHEMA {found.schema} TO {found.role}"
+        return Check("role", "fail", f"role {found.role} lacks {named}", f"{hint}; docs/postgres.md has all of them")
+    if found.is_superuser:
+        hint = "use a role that may only read and write the tables: docs/postgres.md has the statements"
+        return Check("role", "warn", f"role {found.role} is a superuser of the whole server", hint)
+    return Check("role", "ok", f"role {found.role} may do what nacre needs")
 
 
 def check_seal(name: str, root: str) -> Check | None:

@@ -38,6 +38,7 @@ class Term:
 
     async def may_send(self) -> None:
         """Return when it is certain that no other gateway has the channels; never, if another has them."""
+        is_waiting = False
         while self.lease is not None:
             try:
                 await run_sync(self.lease.check)
@@ -45,10 +46,14 @@ class Term:
                 self.end()
                 await anyio.sleep_forever()
             except StoreError as error:
-                # Whether another has them is not known without the database.
-                logger.warning("an answer has to wait for the store", extra={"error": describe_error(error)})
+                # Whether another has them is not known without the database. One line for a time without it is enough.
+                if not is_waiting:
+                    logger.warning("an answer has to wait for the store", extra={"error": describe_error(error)})
+                is_waiting = True
                 await anyio.sleep(PAUSE)
             else:
+                if is_waiting:
+                    logger.info("the store answers again")
                 return
 
     async def watch(self) -> None:
@@ -98,7 +103,7 @@ class ChannelService:
 
         Raises what keeps it from serving them at the start; later it waits, and tries again.
         """
-        is_ready = False
+        is_ready, trouble = False, ""
 
         def become_ready() -> None:
             nonlocal is_ready
@@ -108,14 +113,21 @@ class ChannelService:
 
         while not self._over.is_set():
             try:
-                if self.gateway is not None or await self._take():
+                is_begun = self.gateway is not None or await self._take()
+                if trouble:
+                    logger.info("the store answers again")
+                trouble = ""
+                if is_begun:
                     await self._serve(become_ready)
                     continue
             except* (StoreError, ConfigError) as errors:
                 if not (self._is_shared and is_ready):
                     raise
                 reason = describe_error(errors.exceptions[0])
-                logger.warning("the channels could not be served; retrying", extra={"error": reason})
+                # It is said again when it is something else.
+                if reason != trouble:
+                    logger.warning("the channels could not be served; retrying", extra={"error": reason})
+                trouble = reason
                 await self._end_term()
             become_ready()
             with anyio.move_on_after(PAUSE):

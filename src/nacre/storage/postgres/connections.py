@@ -425,8 +425,8 @@ class Connections:
             self._is_down = True
             self._reach()
             raise Refused(
-                f"no connection to the database within {self.patience:g} seconds, nothing was stored: all {self.size} "
-                "are in use"
+                f"no connection to the database within {self.patience:g} seconds, nothing was stored: it did not "
+                f"answer, or all {self.size} are in use"
             ) from error
         except PoolClosed as error:
             raise StoreError("the store is closed") from error
