@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -13,11 +14,12 @@ import psycopg
 import pytest
 
 import nacre
+from nacre.opening import Move
 from nacre.records import Record, View
 from nacre.storage.postgres.address import parse
-from nacre.storage.postgres.connections import Rows, Statement, Value
+from nacre.storage.postgres.connections import ConnectionLost, Failed, Request, Result, Rows, Statement, Value
 from nacre.storage.postgres.view import PostgresView
-from tests.postgres.opened import create, opened, said
+from tests.postgres.opened import create, open_store, opened, said
 from tests.postgres.programs import wait_until
 from tests.postgres.servers import PostgresServer
 
@@ -352,3 +354,107 @@ def test_a_lock_that_another_keeps_for_too_long_is_a_refusal(
         others.delete("k")
     other.rollback()
     assert said(sessions, "k") == ["hello"]
+
+
+@pytest.mark.parametrize("then", ["fork", "delete"])
+def test_a_fork_that_said_a_large_text_again_gives_it_to_its_own_forks(sessions: nacre.Sessions, then: str) -> None:
+    large = "pearl" * 60_000
+    first = sessions.add_message("k", "user", large)
+    last = sessions.add_message("k", "user", "end")
+    sessions.fork("k", "fork")
+    sessions.add_message("fork", "user", large)
+    sessions.redact("k", first)
+    sessions.fork("fork", "next", at=last)
+    if then == "delete":
+        sessions.delete("fork")
+    assert said(sessions, "next") == [large, "end"]
+    assert sessions.verify().ok
+
+
+def test_a_release_that_arrives_late_meets_another_holder(database: str, sessions: nacre.Sessions) -> None:
+    sessions.add_message("k", "user", "hello")
+    store = open_store(database)
+    late: list[Sequence[Request]] = []
+    send, append = store.connections.send, store.leases.append
+
+    def hold_up(requests: Sequence[Request]) -> list[Result | Failed]:
+        if requests[0][0].name == b"release":
+            late.append(requests)
+            raise ConnectionLost("cut")
+        return send(requests)
+
+    def refuse(*_: object) -> int:
+        raise nacre.Refused("nothing was stored")
+
+    lease = store.hold("k")
+    store.connections.send, store.leases.append = hold_up, refuse  # type: ignore[method-assign]
+    with pytest.raises(nacre.Refused):
+        lease.take_over()
+    store.connections.send, store.leases.append = send, append  # type: ignore[method-assign]
+    lease.take_over()
+    send(late[0])
+    with pytest.raises(nacre.SessionBusy):
+        sessions.hold("k").take()
+    store.close()
+
+
+# ---- copies
+
+
+def copy(source: str, target: str) -> None:
+    with Move(source, target) as move:
+        assert all(outcome.ok for outcome in move.copy())
+
+
+def test_an_id_counts_once_although_the_trash_has_it_too(database: str, tmp_path: Path) -> None:
+    with nacre.open(tmp_path) as sessions:
+        for _ in range(2):
+            sessions.add_message("k", "user", "hello", id="i")
+            sessions.move_to_trash("k")
+        oldest = min(sessions.list_trash(), key=lambda one: one.generations)
+        sessions.restore_from_trash(oldest.id)
+    copy(str(tmp_path), create(database))
+    with nacre.open(database) as sessions:
+        assert sessions.add_message("k", "user", "hello", id="i") == 2
+        assert said(sessions, "k") == ["hello"]
+
+
+@pytest.mark.parametrize("act", ["delete", "archive"])
+def test_an_id_from_before_a_fork_stays_known_when_its_origin_is_copied_again(
+    sessions: nacre.Sessions, database: str, tmp_path: Path, act: str
+) -> None:
+    sessions.add_message("k", "user", "hello", id="i")
+    sessions.fork("k", "fork")
+    getattr(sessions, act)("k")
+    with nacre.open(tmp_path) as others:
+        others.add_message("k", "user", "hello", id="i")
+    copy(str(tmp_path), database)
+    assert sessions.add_message("fork", "user", "hello", id="i") == 2
+    assert said(sessions, "fork") == ["hello"]
+
+
+def test_an_id_of_a_generation_that_is_copied_beside_another_is_known(
+    sessions: nacre.Sessions, database: str, tmp_path: Path
+) -> None:
+    with nacre.open(tmp_path) as others:
+        others.add_message("k", "user", "hello", id="i")
+        others.archive("k")
+    sessions.add_message("k", "user", "own")
+    copy(str(tmp_path), database)
+    assert sessions.add_message("k", "user", "hello", id="i") == 2
+    assert said(sessions, "k") == ["hello", "own"]
+
+
+@pytest.mark.parametrize("text", ["pearl", "pearl" * 60_000])
+def test_what_was_erased_in_a_copy_is_erased_where_only_its_fork_has_it(
+    sessions: nacre.Sessions, database: str, other: psycopg.Connection, tmp_path: Path, text: str
+) -> None:
+    n = sessions.add_message("k", "user", text)
+    sessions.fork("k", "fork")
+    sessions.delete("k")
+    copy(database, str(tmp_path))
+    with nacre.open(tmp_path) as others:
+        others.redact("fork", n)
+    copy(str(tmp_path), database)
+    left = "SELECT (SELECT count(*) FROM records WHERE strpos(line, 'pearl') > 0), (SELECT count(*) FROM blobs)"
+    assert other.execute(left).fetchone() == (0, 0)

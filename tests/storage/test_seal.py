@@ -267,3 +267,14 @@ def read_all(writer: subprocess.Popen[str], lines: list[list[str]]) -> None:
     assert writer.stdout is not None
     with writer.stdout:
         lines += [line.rstrip("\n").split("\t") for line in writer.stdout]
+
+
+def test_a_sealed_folder_takes_no_document(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "a") as sessions:
+        document = sessions.document("channel")
+        document.write(b"1")
+        with Move(str(tmp_path / "a"), str(tmp_path / "b")) as move:
+            move.seal()
+        with pytest.raises(nacre.Refused, match="moved to"):
+            document.write(b"2")
+        assert document.read() == b"1"

@@ -8,6 +8,7 @@ from contextlib import suppress
 from nacre.errors import StoreError
 from nacre.storage.paths import make_folder, settle_names, write_all
 from nacre.storage.protocol import Lease
+from nacre.storage.seal import Seal
 from nacre.storage.system import System, opened, wrap_error
 
 FOLDER = "channels"
@@ -20,10 +21,12 @@ def path_of(root: str, name: str) -> str:
 
 
 class FileDocument:
-    """A document in a file; with `held` it is changed only while that lease is not lost."""
+    """A document in a file; with `held` it is changed only while that lease is not lost, with `seal` never after it."""
 
-    def __init__(self, path: str, system: System | None = None, *, held: Lease | None = None) -> None:
-        self._path, self._system, self._held = path, system or System(), held
+    def __init__(
+        self, path: str, system: System | None = None, *, held: Lease | None = None, seal: Seal | None = None
+    ) -> None:
+        self._path, self._system, self._held, self._seal = path, system or System(), held, seal
 
     def read(self) -> bytes:
         with (
@@ -35,6 +38,8 @@ class FileDocument:
         return b""
 
     def write(self, data: bytes) -> None:
+        if self._seal is not None:
+            self._seal.check_now()
         if self._held is not None:
             self._held.check()
         folder, new = os.path.dirname(self._path), f"{self._path}.new"

@@ -549,7 +549,7 @@ class FileStore:
     def document(self, name: str, *, held: Lease | None = None) -> Document:
         from nacre.storage.documents import FileDocument, path_of  # noqa: PLC0415 - the same
 
-        return FileDocument(path_of(self._root, name), self._system, held=held)
+        return FileDocument(path_of(self._root, name), self._system, held=held, seal=self._seal)
 
     def move_to_trash(self, key: str, uid: str | None) -> None:
         self._trash().put(key, uid)

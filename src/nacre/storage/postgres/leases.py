@@ -195,7 +195,7 @@ class PostgresLease:
             leases.append(self.key, Transaction((TakeOver(_me()),)))
         except BaseException:
             # Nobody has to wait until it expires.
-            leases.release(self)
+            self._give_back()
             raise
         # What is the fence now is ours, if we are still the holder: in one transaction with that question.
         holder, head = leases.connections.read_together(
@@ -229,9 +229,13 @@ class PostgresLease:
     def close(self) -> None:
         """Let others take it."""
         if self.number is not None:
-            self._leases.release(self)
-            # Who takes it next is another holder; but who could not take it may be the one in the row.
-            self.holder_id = uuid.uuid4().hex
+            self._give_back()
+
+    def _give_back(self) -> None:
+        self._leases.release(self)
+        # What releases it may be late: it must not meet the next time that it is taken. One that was not given back is
+        # taken again under its name, which may be in the row.
+        self.holder_id = uuid.uuid4().hex
 
     def _busy(self, who: str) -> SessionBusy:
         where = "this process" if who == _me() else "another process"

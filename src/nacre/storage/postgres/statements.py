@@ -194,7 +194,8 @@ TEXTS = {
     "copy_blob": """
         INSERT INTO {s}.blobs (sid, uid, hash, n, data)
         SELECT $4::uuid, $5::uuid, hash, $6::bigint, data FROM {s}.blobs
-        WHERE sid = $1::uuid AND uid = $2::uuid AND hash = decode($3, 'hex') ON CONFLICT (sid, uid, hash) DO NOTHING""",
+        WHERE sid = $1::uuid AND uid = $2::uuid AND hash = decode($3, 'hex')
+        ON CONFLICT (sid, uid, hash) DO UPDATE SET n = least(blobs.n, excluded.n)""",
     "erase_text": """
         DELETE FROM {s}.texts WHERE sid = $1::uuid AND uid = $2::uuid AND n = $3::bigint""",
     "quarantined_data": """
@@ -359,10 +360,8 @@ TEXTS = {
         INSERT INTO {s}.records (sid, uid, n, writer, id, line)
         SELECT $1::uuid, $2::uuid, part.n, $3::bigint, part.id, part.line
         FROM unnest($4::bigint[], $5::text[], $6::text[]) AS part (n, id, line)""",
-    "later_ids": """
-        SELECT id FROM {s}.records WHERE sid = $1::uuid AND id = ANY($3::text[]) AND uid > $2::uuid""",
     "free_ids": """
-        UPDATE {s}.records SET id = NULL WHERE sid = $1::uuid AND id = ANY($2::text[])""",
+        UPDATE {s}.records SET id = NULL WHERE sid = $1::uuid AND uid = $2::uuid AND id = ANY($3::text[])""",
     "blob_names": """
         SELECT encode(hash, 'hex') FROM {s}.blobs WHERE sid = $1::uuid AND uid = $2::uuid""",
     "receive_aside": """

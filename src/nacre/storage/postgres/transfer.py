@@ -21,7 +21,7 @@ from nacre.storage.postgres import damage, erasing
 from nacre.storage.postgres.connections import Result, Run, Statement, Value
 from nacre.storage.postgres.database import Database
 from nacre.storage.postgres.documents import PostgresDocument
-from nacre.storage.postgres.moving import check_not_sealed, is_hidden, lock
+from nacre.storage.postgres.moving import check_not_sealed, erase_holes, is_hidden, lock
 from nacre.storage.postgres.schema import ACTIVE, ARCHIVED, TRASHED
 from nacre.storage.postgres.view import Head, PostgresView, head_of, plain_uid, sid_of
 from nacre.storage.postgres.writer import ABOUT, array_of, id_column
@@ -170,6 +170,9 @@ class PostgresTransfer:
                     arrival.keep_payload(view, record.n, name)
             arrival.send()
             self._set_row(run, held, view, head, arrival, is_erased=bool(erased))
+            if len(lock(self._database, run, held.key)) > 1:
+                # The ids of each count for the others.
+                run(self._database.statements.set_forked, sid_of(held.key))
             self._note_gaps(run, held, arrival.gaps)
 
         self._alone(held.key, lambda: self._database.connections.in_transaction(work, is_durable=True))
@@ -197,6 +200,8 @@ class PostgresTransfer:
         erasing.replace(database, run, mine, {n: (old[n], new[n]) for n in erased})
         for n in erased:
             run(database.statements.erase_text, sid, held.uid, n)
+        for level in head.base:
+            erase_holes(database, run, level)
         for record, _ in lines_of(view):
             needed.update(blobs.names(record) if record.blobs is not None else ())
         for (name,) in run(database.statements.blob_names, sid, held.uid).rows:
@@ -284,13 +289,10 @@ class _Arrival:
         if not self._waiting:
             return
         statements, sid, uid = self._database.statements, self._sid, self._held.uid
-        # An id that was used twice is that of the newest record.
+        # An id that was used twice in a generation is that of the newest record.
         ids = {id_column(record.id): record.n for record, _ in self._waiting if record.id is not None}
         if ids:
-            later = self._run(statements.later_ids, sid, uid, array_of(list(ids))).rows
-            for (id,) in later:
-                ids.pop((id or b"").decode(), None)
-            self._run(statements.free_ids, sid, array_of(list(ids)))
+            self._run(statements.free_ids, sid, uid, array_of(list(ids)))
         numbers = array_of([str(record.n) for record, _ in self._waiting])
         columns = [(id_column(record.id), record.n) for record, _ in self._waiting]
         kept = array_of([id if id is not None and ids.get(id) == n else None for id, n in columns])
