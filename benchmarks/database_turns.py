@@ -76,7 +76,9 @@ def turns(scene: Scene) -> Iterator[Row]:
         ("200 senders at once", 200, True),
         ("200 senders at once, each in a session that this gateway has not used", 200, False),
     ):
-        costs = count(senders, each * (50 if senders == 1 else 1), is_warm=is_warm)
+        # Only the first turn in a session is one in a session that was not used.
+        turns_of_each = (each * 50 if senders == 1 else each) if is_warm else 1
+        costs = count(senders, turns_of_each, is_warm=is_warm)
         often = ", ".join(f"{calls:.2g} {statement}" for statement, calls in costs.statements.items() if calls >= 0.05)
         used = f"CPU of the gateway {micros(costs.gateway_cpu)}, of the server {micros(costs.server_cpu)}"
         yield plain(

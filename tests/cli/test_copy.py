@@ -69,7 +69,7 @@ def test_a_conflict_is_exit_9_and_nothing_is_sealed(nacre: Nacre, tmp_path: Path
     assert result.code == 9
     assert "nacre: two: conflict: " in result.err
     assert "was not sealed" in result.err
-    assert "to settle a conflict" in result.err
+    assert "`nacre sessions rm KEY --permanent` in the other store" in result.err
     assert result.out == "2 sessions: 1 copied, 1 conflict; 3 records verified\n"
     assert nacre("sessions", "rename", "one", "A title").code == 0
     assert said(goal, "two") == ["another"]
@@ -103,6 +103,21 @@ def test_what_was_deleted_since_is_named_at_the_end(nacre: Nacre, tmp_path: Path
     assert result.code == 0
     assert "perhaps deleted in the other one since: gone-00, gone-01," in result.err
     assert "and 1 more" in result.err
+
+
+@pytest.mark.parametrize("kept", ["a", "b"])
+def test_a_conflict_is_settled_as_it_says(nacre: Nacre, tmp_path: Path, kept: str) -> None:
+    nacre.fill("one")
+    stores = {"a": str(nacre.root), "b": str(tmp_path / "b")}
+    assert nacre("sessions", "copy", stores["a"], stores["b"]).code == 0
+    for name, store in stores.items():
+        with library.open(store) as sessions:
+            sessions.add_message("one", "user", f"said in {name}")
+    assert "conflict" in nacre("sessions", "copy", stores["a"], stores["b"]).err
+    (other,) = stores.keys() - {kept}
+    assert nacre("--store", stores[other], "sessions", "rm", "one", "--permanent", "--yes").code == 0
+    assert nacre("sessions", "copy", stores["a"], stores["b"]).code == 0
+    assert said(Path(stores["b"]), "one")[-1] == f"said in {kept}"
 
 
 def test_a_store_under_a_daemon_is_not_sealed(nacre: Nacre, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.postgres.opened import create, opened
 from tests.postgres.programs import wait_until
 
 ROOT = Path(__file__).parents[2]
-# A holder renews it in time, however busy the machine is.
+# Three times what a holder on a busy machine needs to renew it.
 SECONDS = 3.0
 HOLDER = """
 import sys, time, nacre

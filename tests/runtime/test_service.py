@@ -201,11 +201,11 @@ def test_a_store_that_is_away_for_long_is_two_lines_in_the_log(caplog: pytest.Lo
     class Away:
         """The lease in a database that does not answer the first times."""
 
-        left = 3
+        left = 9
 
         def check(self) -> None:
             self.left -= 1
-            if self.left:
+            if self.left > 0:
                 raise StoreError("the database does not answer")
 
     with nacre.open(":memory:") as sessions:
@@ -213,11 +213,20 @@ def test_a_store_that_is_away_for_long_is_two_lines_in_the_log(caplog: pytest.Lo
         lease.check = Away().check  # type: ignore[method-assign]
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("nacre.runtime.gateway.service.PAUSE", 0.001)
-            anyio.run(Term(lease, can_be_lost=True).may_send)
-    assert caplog.messages == ["an answer has to wait for the store", "the store answers again"]
+            term = Term(lease, can_be_lost=True)
+
+            async def wait() -> None:
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(3):
+                        tasks.start_soon(term.may_send)
+
+            anyio.run(wait)
+    assert caplog.messages == ["answers have to wait for the store", "the store answers again"]
 
 
-def test_so_it_is_for_one_that_waits_for_the_channels(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_waits_for_the_channels_says_once_that_the_store_is_away(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
 
     async def main() -> None:

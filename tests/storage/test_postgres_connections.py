@@ -154,7 +154,7 @@ def test_a_statement_that_only_reads_is_tried_again(connect: Connect, proxy: Pro
 
 def test_a_reason_that_does_not_pass_in_time_is_an_error(connect: Connect) -> None:
     connections = connect(patience=0.02)
-    with pytest.raises(StoreError, match=r"schema=emptied: try later"):
+    with pytest.raises(StoreError, match=r"schema=emptied: nothing was stored: try later; try again"):
         connections.read(BUSY)
 
 

@@ -70,7 +70,7 @@ class PostgresIndex:
         try:
             postgres_intake.take_in(self._database)
         except NotAllowed:
-            logger.warning("not all messages were searched: some are not indexed, and this role may only read")
+            logger.warning("new messages may be missing: they are not indexed yet, and this role may only read")
         return postgres_search.hits(self._database, parsed, limit=limit)
 
     def make_vectors(self, most: int) -> int:  # noqa: ARG002 - as in SessionIndex

@@ -334,7 +334,7 @@ class _Search:
         return " AND ".join(found)
 
     def _begins(self, name: str, begin: str) -> str:
-        """A condition for keys that begin with a text; an index has the status of each, who it is for, and this."""
+        """A condition for keys that begin with a text, as the index `sessions_key` can find them."""
         begin = storable(begin)
         first, add = begin[:256], self._values.add
         found = [f"starts_with({name}.key, {add(begin)})", f"left({name}.key, 256) >= {add(first)}"]

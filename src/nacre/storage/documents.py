@@ -21,7 +21,7 @@ def path_of(root: str, name: str) -> str:
 
 
 class FileDocument:
-    """A document in a file; with `held` it is changed only while that lease is not lost, with `seal` never after it."""
+    """A document in a file; not changed once the lease `held` is lost, or the store was sealed before that began."""
 
     def __init__(
         self, path: str, system: System | None = None, *, held: Lease | None = None, seal: Seal | None = None

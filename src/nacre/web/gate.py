@@ -18,7 +18,7 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from nacre.errors import StoreError, describe_error
+from nacre.errors import Refused, StoreError, describe_error
 from nacre.runtime.structured_output import CALLER
 from nacre.web.auth import Keys, unauthorized
 from nacre.web.caller import Caller, caller_of, fault_for
@@ -261,11 +261,12 @@ class _Sending:
 
 async def _refuse(error: Exception, scope: Scope, receive: _Receiving, send: _Sending) -> None:
     fault = fault_for(error, caller_of(scope))
-    if isinstance(error, StoreError) and fault.status >= 500:  # noqa: PLR2004 - the server's own failures
-        # Such as a database that is away: where it was met says nothing.
-        logger.warning("a request failed", extra={"method": scope["method"], "error": describe_error(error)})
-    elif fault.status >= 500:  # noqa: PLR2004 - the same
-        logger.error("a request failed", exc_info=error, extra={"method": scope["method"]})
+    if fault.status >= 500:  # noqa: PLR2004 - the server's own failures
+        if type(error) in (Refused, StoreError):
+            # Such as a database that is away: where it was met says nothing.
+            logger.warning("a request failed", extra={"method": scope["method"], "error": describe_error(error)})
+        else:
+            logger.error("a request failed", exc_info=error, extra={"method": scope["method"]})
     if send.is_begun:
         return
     # People in a browser get a page: of the error, or to log in.

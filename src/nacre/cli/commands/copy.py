@@ -73,9 +73,8 @@ def _copy(args: Namespace, out: Out) -> int:
     else:
         _print(out, document, outcomes, results)
         if any(one.result == "conflict" for one in outcomes):
-            out.warn(
-                "nacre: keep one of the two versions to settle a conflict: `nacre sessions rm KEY` in the other store"
-            )
+            erase = "`nacre sessions rm KEY --permanent` in the other store"
+            out.warn(f"nacre: keep one of the two versions to settle a conflict: {erase}")
         if args.finish and not is_sealed:
             out.warn(f"nacre: {clean(show(source))} was not sealed: settle what could not be copied, and run it again")
     if failed:

@@ -31,6 +31,7 @@ class Term:
     def __init__(self, lease: Lease, *, can_be_lost: bool) -> None:
         self.lease = lease if can_be_lost else None
         self.lost = anyio.Event()
+        self._is_waiting = False
 
     def end(self) -> None:
         """Stop at once: another gateway has the channels."""
@@ -38,7 +39,6 @@ class Term:
 
     async def may_send(self) -> None:
         """Return when it is certain that no other gateway has the channels; never, if another has them."""
-        is_waiting = False
         while self.lease is not None:
             try:
                 await run_sync(self.lease.check)
@@ -46,14 +46,15 @@ class Term:
                 self.end()
                 await anyio.sleep_forever()
             except StoreError as error:
-                # Whether another has them is not known without the database. One line for a time without it is enough.
-                if not is_waiting:
-                    logger.warning("an answer has to wait for the store", extra={"error": describe_error(error)})
-                is_waiting = True
+                # Whether another has them is not known without the database. One line for all who wait is enough.
+                if not self._is_waiting:
+                    logger.warning("answers have to wait for the store", extra={"error": describe_error(error)})
+                self._is_waiting = True
                 await anyio.sleep(PAUSE)
             else:
-                if is_waiting:
+                if self._is_waiting:
                     logger.info("the store answers again")
+                self._is_waiting = False
                 return
 
     async def watch(self) -> None:
@@ -113,18 +114,17 @@ class ChannelService:
 
         while not self._over.is_set():
             try:
-                is_begun = self.gateway is not None or await self._take()
+                if self.gateway is not None or await self._take():
+                    await self._serve(become_ready)
+                    continue
                 if trouble:
                     logger.info("the store answers again")
                 trouble = ""
-                if is_begun:
-                    await self._serve(become_ready)
-                    continue
             except* (StoreError, ConfigError) as errors:
                 if not (self._is_shared and is_ready):
                     raise
                 reason = describe_error(errors.exceptions[0])
-                # It is said again when it is something else.
+                # It is said again when it is something else, or when it had passed.
                 if reason != trouble:
                     logger.warning("the channels could not be served; retrying", extra={"error": reason})
                 trouble = reason

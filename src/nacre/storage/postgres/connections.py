@@ -480,7 +480,8 @@ class Connections:
     def retry(self, attempt: Callable[[], T]) -> T:
         """Do what may be done twice; while the connection is lost or another transaction is in the way, do it again.
 
-        Raises Refused if the server does not do it, and StoreError if it does not answer.
+        Raises what `explain` says of a refusal, Refused if something is in the way for too long, and StoreError if the
+        server does not answer.
         """
         deadline, wait = time.monotonic() + self.patience, 0.01
         while True:
@@ -490,8 +491,9 @@ class Connections:
                 if isinstance(error, Failed) and not is_passing(error) and not is_repeat(error):
                     raise explain(error, self.address) from error
                 if time.monotonic() + wait > deadline:
-                    kind = Refused if isinstance(error, Failed) else StoreError
-                    raise kind(f"{self.address.shown}: {error}") from error
+                    if isinstance(error, Failed):
+                        raise Refused(f"{self.address.shown}: nothing was stored: {error}; try again") from error
+                    raise StoreError(f"{self.address.shown}: {error}") from error
             time.sleep(wait)
             wait = min(wait * 2, 1.0)
 

@@ -233,8 +233,8 @@ class PostgresLease:
 
     def _give_back(self) -> None:
         self._leases.release(self)
-        # What releases it may be late: it must not meet the next time that it is taken. One that was not given back is
-        # taken again under its name, which may be in the row.
+        # A release that is late must not take it from who takes it next. One that could not be taken keeps its name,
+        # which may be in the row.
         self.holder_id = uuid.uuid4().hex
 
     def _busy(self, who: str) -> SessionBusy:

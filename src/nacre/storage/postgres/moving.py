@@ -212,7 +212,7 @@ def trashed(database: Database, id: str, run: Run | None = None) -> list[Trashed
     """The generations that were removed together, oldest first; raises SessionNotFound if there are none."""
     values = (database.statements.in_trash, id)
     rows: Rows = ()
-    # No id is empty, or has characters that no text of PostgreSQL can have.
+    # An id is some printable characters; others might be such as no text of PostgreSQL can have.
     if id and id.isprintable():
         rows = database.connections.read(*values) if run is None else run(*values).rows
     if not (found := [_trashed(row) for row in rows]):

@@ -31,7 +31,7 @@ TEXTS = {
     "id": """
         SELECT one.uid, one.n FROM {s}.records AS one JOIN {s}.sessions AS head
             ON head.sid = $1::uuid AND head.uid = one.uid AND head.status <= 1
-        WHERE one.sid = $1::uuid AND one.id = $2 ORDER BY head.status, head.uid DESC LIMIT 1""",
+        WHERE one.sid = $1::uuid AND one.id = $2""",
     "shared_id": """
         SELECT n FROM {s}.records WHERE sid = $1::uuid AND uid = $2::uuid AND id = $3 AND n <= $4::bigint""",
     "is_ours": """
@@ -67,7 +67,7 @@ TEXTS = {
                 changed, bytes, internal, folded, began, forked, bytes_class, live_class)
             SELECT $1::uuid, $2::uuid, $16, 0, $3::bigint, $4, $5::bigint, $6::bigint, $7::bigint, 1, $17, $8,
                 $9::integer, floor(date_part('epoch', now()) / 60)::integer, $10::bigint, $18::boolean, $11, $19,
-                $20::boolean, $21::smallint, $22::smallint
+                EXISTS (SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND status <= 2), $21::smallint, $22::smallint
             FROM place
             WHERE NOT EXISTS (SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND uid >= $2::uuid AND status <= 1)
                 AND $20::boolean = EXISTS (SELECT 1 FROM {s}.sessions WHERE sid = $1::uuid AND status <= 1)
@@ -128,7 +128,7 @@ TEXTS = {
         WHERE sid = $1::uuid AND uid = $2::uuid AND n <= $5::bigint ON CONFLICT (sid, uid, hash) DO NOTHING""",
     "erase_patches": """
         DELETE FROM {s}.records WHERE sid = $1::uuid AND uid = $2::uuid AND n <= $3::bigint""",
-    # Another record may still have it.
+    # Payloads whose first record no longer names them; another record may.
     "lost_blobs": """
         SELECT encode(hash, 'hex') FROM {s}.blobs WHERE sid = $1::uuid AND uid = $2::uuid
             AND NOT EXISTS (SELECT 1 FROM {s}.records AS first WHERE first.sid = $1::uuid AND first.uid = $2::uuid
