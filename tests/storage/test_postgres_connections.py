@@ -158,6 +158,14 @@ def test_a_reason_that_does_not_pass_in_time_is_an_error(connect: Connect) -> No
         connections.read(BUSY)
 
 
+def test_a_connection_that_breaks_again_and_again_is_an_error(connect: Connect) -> None:
+    def fail() -> None:
+        raise ConnectionLost("the database does not answer")
+
+    with pytest.raises(StoreError, match=r"schema=emptied: the database does not answer"):
+        connect(patience=0.02).retry(fail)
+
+
 def test_a_connection_on_which_an_answer_was_left_is_not_believed(connect: Connect) -> None:
     connections = connect()
     with connections.link() as link:
