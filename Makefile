@@ -1,8 +1,7 @@
 # One command does all the set-up: `make run` shows what nacre is, `make test` checks everything.
 # Needed: make, and Python 3.11 or newer.
 
-# One more than the two cores of a small machine: many tests wait for something.
-JOBS   ?= 3
+JOBS   ?= 2
 PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 python3.11 python3 python; do \
 	"$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { echo "$$python"; break; }; done)

@@ -95,6 +95,8 @@ def test_a_holder_that_was_stopped_and_from_whom_nobody_took_it_goes_on(url: str
         wait_until(lambda: sessions.hold("k").holder() == 0, "the end of the turn")
         os.kill(process.pid, signal.SIGCONT)
         assert append(process) == "3"
+        # It renews its turn when it is its time again.
+        wait_until(lambda: sessions.hold("k").holder() != 0, "the renewal of the turn")
         assert not can_take(sessions.hold("k"))
 
 
