@@ -14,9 +14,11 @@ PAGES := README.md $(wildcard docs/*.md)
 # all others, and above all those that go through every step of something (tests/crash), run without it.
 COVERED := tests/damage tests/history tests/legacy tests/storage tests/summaries $(wildcard tests/test_*.py)
 
+ADAPTERS := adk agent-framework claude-agent langgraph llama-index openai-agents pydantic-ai strands
+
 .DEFAULT_GOAL := help
 .PHONY: help run demo test check lint types bench crash docs man reference lowest clean .venv tools programs proxies
-.PHONY: postgres
+.PHONY: postgres adapters examples site dist
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -27,9 +29,10 @@ run: .venv/.runs ## talk to the agent: to Ollama if it answers, else to the tiny
 demo: .venv/.runs ## a guided demo: write, be killed, reopen, lose nothing
 	@$(BIN)/python examples/demo.py
 
-test: .venv .venv/clients/.installed tools lint types docs ## everything: lint, types, documentation, tests with coverage
+test: .venv .venv/clients/.installed $(ADAPTERS:%=.venv/adapters/%/.installed) tools lint types docs ## everything: lint, types, documentation, tests with coverage
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal $(COVERED) --cov --cov-report=term:skip-covered
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal $(COVERED:%=--ignore %)
+	@$(BIN)/python -m tests.integrations openai-agents langgraph
 
 check: test ## the same as test: what CI runs
 
@@ -50,6 +53,21 @@ docs: .venv ## run every Python block of the documentation, each page in a direc
 	    || { echo "$$page: its Python does not run:"; cat "$$room/output"; rm -rf "$$room"; exit 1; }; \
 	  rm -rf "$$room"; \
 	done; echo "documentation: every Python block runs"
+
+adapters: .venv postgres $(ADAPTERS:%=.venv/adapters/%/.installed) $(ADAPTERS:%=.venv/lowest-adapters/%/.installed) ## the adapters, with the lowest and newest version of each framework
+	@$(BIN)/python -m tests.integrations --results $(ADAPTERS)
+
+.venv/adapters/%/.installed: pyproject.toml | .venv
+	@echo "installing $* to test its adapter with (once; about half a minute)"
+	@$(BIN)/python -m venv --clear --without-pip .venv/adapters/$*
+	@$(BIN)/pip -qq --python .venv/adapters/$*/bin/python install --editable '.[$*,postgres]' --group adapter-$* && touch $@
+
+.venv/lowest-adapters/%/.installed: pyproject.toml tests/lowest.py | .venv
+	@echo "installing the lowest version of $* that its adapter allows (once; about half a minute)"
+	@$(BIN)/python -m venv --clear --without-pip .venv/lowest-adapters/$*
+	@$(BIN)/python tests/lowest.py $* >.venv/lowest-adapters/$*/constraints.txt
+	@$(BIN)/pip -qq --python .venv/lowest-adapters/$*/bin/python install --editable '.[$*,postgres]' --group adapter-$* \
+	  --constraint .venv/lowest-adapters/$*/constraints.txt && touch $@
 
 PEERS := agent-framework langgraph nanobot openai-agents pydantic-ai
 

@@ -1,10 +1,14 @@
-"""Prints the lowest version of every dependency that pyproject.toml allows, as constraints for pip: `make lowest`."""
+"""Prints the lowest version of every dependency that pyproject.toml allows, as constraints for pip: `make lowest`.
+
+With names of extras as arguments, of those only: `make adapters`.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 EXTRAS = ("agent", "serve", "embeddings", "postgres")
@@ -15,14 +19,14 @@ own lowest one is the one that `make test` installs.
 """
 
 
-def constraints() -> list[str]:
-    """Each dependency as `name==lowest`."""
+def constraints(extras: Sequence[str]) -> list[str]:
+    """Each dependency of these extras as `name==lowest`."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    groups = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in EXTRAS)]
+    groups = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
     bounds = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?>=([\w.]+)(,<[\w.]+)?(;.*)?")
     found = [bounds.fullmatch(one.replace(" ", "")) for group in groups for one in group]
     return [f"{one[1]}=={one[2]}" for one in found if one]
 
 
 if __name__ == "__main__":
-    sys.stdout.write("".join(f"{line}\n" for line in constraints()))
+    sys.stdout.write("".join(f"{line}\n" for line in constraints(sys.argv[1:] or EXTRAS)))

@@ -514,6 +514,18 @@ class AsyncSessions:
         self._work = _Work()
         self._sessions: Sessions = _NotOpen()
 
+    @staticmethod
+    def of(sessions: Sessions) -> AsyncSessions:
+        """Sessions that are open already, for asyncio; who opened them closes them.
+
+        >>> import asyncio
+        >>> async def main():
+        ...     return await nacre.AsyncSessions.of(sessions).exists("cli:1")
+        >>> asyncio.run(main())
+        False
+        """
+        return _Part(_Work(), sessions)
+
     async def __aenter__(self) -> Self:
         if not isinstance(self._sessions, _NotOpen):
             raise StoreError("the sessions are open already")
@@ -545,6 +557,26 @@ class AsyncSessions:
     def is_durable(self) -> bool:
         """Whether sessions outlive the process: those in memory do not."""
         return self._sessions.is_durable
+
+    @property
+    def blocking(self) -> Sessions:
+        """The same sessions for code that may wait, such as a thread; `close` is left to the `AsyncSessions`."""
+        self._work.check_open()
+        return self._sessions
+
+    async def call(self, work: Callable[[Sessions], T]) -> T:
+        """Call a function with the plain sessions, in a thread: for several steps that belong together.
+
+        If it is cancelled, the function still runs to its end.
+
+        >>> import asyncio
+        >>> async def main():
+        ...     async with nacre.open_async(":memory:") as sessions:
+        ...         return await sessions.call(lambda plain: plain.add_message("cli:1", "user", "hello"))
+        >>> asyncio.run(main())
+        2
+        """
+        return await self._work.wait(lambda: work(self._sessions))
 
     def within(self, prefix: str) -> AsyncSessions:
         """The sessions whose keys begin with a prefix; any other key has no session there, and cannot begin one.
