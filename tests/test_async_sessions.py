@@ -106,8 +106,12 @@ def public(kind: type) -> set[str]:
 # The same interface
 
 
+OF_ASYNCIO = {"blocking", "call", "of"}
+"""What only these have: how they and the plain ones become each other."""
+
+
 def test_every_method_of_the_sessions_is_there_and_no_other() -> None:
-    assert public(AsyncSessions) == public(nacre.Sessions)
+    assert public(AsyncSessions) - OF_ASYNCIO == public(nacre.Sessions)
 
 
 @pytest.mark.parametrize("name", sorted(public(nacre.Sessions) - {"is_durable", "is_shared", "location"}))
@@ -136,7 +140,7 @@ NOT_HERE = {
 @pytest.mark.parametrize(
     ("ours", "theirs", "more"),
     [
-        (AsyncSessions, nacre.Sessions, {"__aenter__", "__aexit__", "__iter__"}),
+        (AsyncSessions, nacre.Sessions, {"__aenter__", "__aexit__", "__iter__", *OF_ASYNCIO}),
         (nacre.AsyncSession, nacre.Session, {"__aiter__", "length"}),
         (nacre.AsyncLease, Lease, set[str]()),
     ],
@@ -509,6 +513,8 @@ METHODS: dict[str, Callable[[AsyncSessions], Awaitable[object]]] = {
     "aliases": lambda sessions: sessions.aliases("k"),
     "append": lambda sessions: sessions.append("k", "x.note", 1),
     "archive": lambda sessions: sessions.archive("k"),
+    "blocking": lambda sessions: asyncio.to_thread(sessions.blocking.exists, "k"),
+    "call": lambda sessions: sessions.call(lambda plain: plain.add_message("k", "user", "x")),
     "clear": lambda sessions: sessions.clear("k"),
     "close": _closed,
     "delete": lambda sessions: sessions.delete("k"),
@@ -569,6 +575,7 @@ METHODS: dict[str, Callable[[AsyncSessions], Awaitable[object]]] = {
     "verify": lambda sessions: sessions.verify(),
     "watch": _watched,
     "with_internal_keys": lambda sessions: sessions.with_internal_keys().add_message("nacre:own", "user", "x"),
+    "of": lambda sessions: AsyncSessions.of(sessions.blocking).exists("k"),
     "within": lambda sessions: sessions.within("k").add_message("k", "user", "x"),
     "[key].append": lambda sessions: sessions["k"].append("user", "x"),
     "[key].exists": lambda sessions: sessions["k"].exists(),
@@ -1172,3 +1179,49 @@ def test_nothing_is_left_of_five_hundred_who_followed(place: str) -> None:
     # Others of this process may have ended meanwhile.
     assert threads() <= threads_before
     assert descriptors() <= descriptors_before
+
+
+def test_plain_sessions_can_be_awaited_and_stay_open(root: Path) -> None:
+    with nacre.open(root) as plain:
+
+        async def main() -> None:
+            async with AsyncSessions.of(plain) as sessions:
+                await sessions.add_message("k", "user", "awaited")
+
+        run(main)
+        plain.add_message("k", "user", "called")
+        assert [message.content for message in plain.get_history("k")] == ["awaited", "called"]
+
+
+def test_steps_that_belong_together_run_in_a_thread_also_if_nobody_waits_any_more(root: Path) -> None:
+    async def main() -> None:
+        begun, free = Event(), Event()
+
+        def steps(plain: nacre.Sessions) -> int:
+            begun.set()
+            free.wait()
+            plain.add_message("k", "user", "first")
+            return plain.add_message("k", "user", "second")
+
+        async with nacre.open_async(root) as sessions:
+            call = asyncio.create_task(sessions.call(steps))
+            await asyncio.to_thread(begun.wait)
+            call.cancel()
+            free.set()
+        with nacre.open(root) as plain:
+            assert [message.content for message in plain.get_history("k")] == ["first", "second"]
+
+    run(main)
+
+
+def test_sessions_that_are_not_open_any_more_or_yet_give_no_plain_ones(root: Path) -> None:
+    async def main() -> None:
+        sessions = nacre.open_async(root)
+        with pytest.raises(nacre.StoreError, match="not open"):
+            sessions.blocking.exists("k")
+        async with sessions:
+            assert not sessions.blocking.exists("k")
+        with pytest.raises(nacre.StoreError, match="closed"):
+            sessions.blocking  # noqa: B018
+
+    run(main)
