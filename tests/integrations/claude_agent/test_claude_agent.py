@@ -1,0 +1,502 @@
+"""NacreSessionStore: the SDK's own suite, and entries that are read again as they were, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from claude_agent_sdk import (
+    SessionKey,
+    delete_session_via_store,
+    fork_session_via_store,
+    get_session_messages_from_store,
+    list_sessions_from_store,
+    rename_session_via_store,
+)
+from claude_agent_sdk.testing import run_session_store_conformance
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nacre
+from nacre.integrations.claude_agent import NacreSessionStore
+
+ID = "0f8fad5b-d9cb-469f-a165-70867728950e"
+KEY: SessionKey = {"project_key": "-home-me-shells", "session_id": ID}
+NAME = f"-home-me-shells/{ID}"
+
+
+def run(test: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(test)
+
+
+def entry(uuid: str, content: Any, *, role: str = "user", parent: str | None = None, **more: Any) -> Any:
+    message: dict[str, Any] = {"role": role, "content": content}
+    if role == "assistant":
+        message |= {"model": "claude-x", "id": f"msg_{uuid}", "usage": {"input_tokens": 3}, "stop_reason": None}
+    about = {"parentUuid": parent, "sessionId": ID, "isSidechain": False, "timestamp": "2026-01-02T03:04:05.678Z"}
+    return {"type": role, "uuid": uuid, **about, "message": message, **more}
+
+
+CALL = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "ls"}, "caller": {"type": "direct"}}
+TURN = [
+    {"type": "queue-operation", "operation": "enqueue", "timestamp": "2026-01-02T03:04:05.000Z", "sessionId": ID},
+    entry("u1", "Which files are here?", cwd="/home/me/shells", gitBranch="main"),
+    entry("a1", [{"type": "thinking", "thinking": "I look.", "signature": "s1"}], role="assistant", parent="u1"),
+    entry("a2", [{"type": "text", "text": "Let me see."}, CALL], role="assistant", parent="a1"),
+    entry(
+        "u2",
+        [
+            {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a.py", "is_error": False},
+            {"type": "tool_result", "tool_use_id": "toolu_2", "content": [{"type": "text", "text": "no"}]},
+            {"type": "text", "text": "Go on."},
+        ],
+        parent="a2",
+        toolUseResult={"stdout": "a.py"},
+    ),
+    entry("a3", [{"type": "text", "text": "There is a.py."}], role="assistant", parent="u2"),
+    {"type": "custom-title", "customTitle": "Files", "sessionId": ID},
+]
+
+
+# ---- the SDK's own suite
+
+
+@pytest.mark.parametrize("kind", ["sessions", "async sessions"])
+def test_the_suite_of_the_sdk(kind: str, tmp_path: Path, place_kind: str, request: pytest.FixtureRequest) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            number = 0
+
+            async def make() -> NacreSessionStore:
+                nonlocal number
+                number += 1
+                place = ":memory:"
+                if place_kind == "files":
+                    place = str(tmp_path / str(number))
+                elif place_kind == "postgres":
+                    place = request.getfixturevalue("emptied_store").empty()
+                if kind == "async sessions":
+                    return NacreSessionStore(await stack.enter_async_context(nacre.open_async(place)))
+                return NacreSessionStore(stack.enter_context(nacre.open(place)))
+
+            await run_session_store_conformance(make)
+            # One to look at, and one for each of the 14 contracts.
+            assert number == 15
+
+    run(main())
+
+
+@pytest.fixture(params=["files", "ram", "postgres"])
+def place_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+# ---- what is stored
+
+
+@asynccontextmanager
+async def opened(place: str) -> AsyncIterator[tuple[NacreSessionStore, nacre.AsyncSessions]]:
+    async with nacre.open_async(place) as sessions:
+        yield NacreSessionStore(sessions), sessions
+
+
+def with_store(place: str, test: Callable[[NacreSessionStore, nacre.AsyncSessions], Awaitable[Any]]) -> Any:
+    async def main() -> Any:
+        async with opened(place) as (store, sessions):
+            return await test(store, sessions)
+
+    return run(main())
+
+
+def test_a_turn_is_read_again_and_is_a_conversation(place: str) -> None:
+    async def test(store: NacreSessionStore, sessions: nacre.AsyncSessions) -> None:
+        await store.append(KEY, TURN)
+        assert await store.load(KEY) == TURN
+        history = await sessions.get_history(NAME)
+        said = [(one.role, one.content, [call.name for call in one.tool_calls], one.tool_call_id) for one in history]
+        assert said == [
+            ("user", "Which files are here?", [], None),
+            ("assistant", None, [], None),
+            ("assistant", "Let me see.", ["Bash"], None),
+            ("tool", "a.py", [], "toolu_1"),
+            ("tool", [{"type": "text", "text": "no"}], [], "toolu_2"),
+            ("user", "Go on.", [], None),
+            ("assistant", "There is a.py.", [], None),
+        ]
+        assert (history[1].reasoning, history[1].model) == ("I look.", "claude-x")
+        assert history[2].tool_calls[0].arguments == {"command": "ls"}
+        meta = await sessions.get_meta(NAME)
+        assert (meta["title"], meta["cwd"]) == ("Files", "/home/me/shells")
+
+    with_store(place, test)
+
+
+def test_the_command_line_shows_the_conversation(tmp_path: Path) -> None:
+    place = str(tmp_path / "store")
+    with_store(place, lambda store, _: store.append(KEY, TURN))
+    command = [sys.executable, "-m", "nacre", "sessions", "show", "--", NAME]
+    shown = subprocess.run(command, env={"NACRE_HOME": place, "PATH": ""}, capture_output=True, text=True, check=True)
+    for words in ("Which files are here?", "Let me see.", "Bash", "a.py", "There is a.py."):
+        assert words in shown.stdout
+    assert "queue-operation" not in shown.stdout
+
+
+def test_no_text_is_stored_twice(root: Path) -> None:
+    with_store(str(root), lambda store, _: store.append(KEY, TURN))
+    logs = b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
+    assert logs.count(b"There is a.py.") == 1
+    assert logs.count(b"toolu_2") == 1
+
+
+names = st.sampled_from(["type", "text", "id", "name", "content", "uuid", "message", "part", "whole", "json", "x"])
+plain = st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False) | st.text()
+values = st.recursive(plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3))
+surrogates = st.text(st.characters(codec=None, categories=("L", "Cs")), max_size=4)
+blocks = st.one_of(
+    st.builds(
+        lambda text, more: {**more, "type": "text", "text": text}, st.text() | surrogates | st.none(), st.just({})
+    ),
+    st.builds(lambda text, sign: {"type": "thinking", "thinking": text, "signature": sign}, st.text(), st.text()),
+    st.builds(lambda one, given: {"type": "tool_use", "id": one, "name": "ls", "input": given}, st.text(), values),
+    st.builds(lambda one, content: {"type": "tool_result", "tool_use_id": one, "content": content}, st.text(), values),
+    st.just({"type": "tool_result", "tool_use_id": "t"}),
+    st.just({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}),
+    st.dictionaries(names, values, max_size=4),
+)
+times = st.sampled_from(["2026-01-02T03:04:05.678Z", "2026-01-02T03:04:05Z", "2026-01-02", "soon", None, 5])
+entries = st.one_of(
+    st.builds(
+        lambda role, content, time, more: {
+            "type": role,
+            "timestamp": time,
+            **more,
+            "message": {"role": role, "content": content, "model": "m"},
+        },
+        st.sampled_from(["user", "assistant"]),
+        st.lists(blocks, max_size=4) | st.text() | surrogates | values,
+        times,
+        st.dictionaries(names.filter(lambda name: name not in ("type", "uuid")), values, max_size=3),
+    ),
+    st.builds(lambda kind, fields: {**fields, "type": kind}, st.text(), st.dictionaries(st.text(), values, max_size=3)),
+)
+
+
+@given(st.lists(entries, min_size=1, max_size=5))
+@settings(max_examples=400)
+def test_every_entry_is_read_again_as_it_was(given_entries: list[Any]) -> None:
+    for number, one in enumerate(given_entries):
+        one["uuid"] = str(number)
+
+    async def test(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
+        await store.append(KEY, given_entries)
+        loaded = await store.load(KEY)
+        assert json.dumps(loaded, sort_keys=True) == json.dumps(given_entries, sort_keys=True)
+
+    with_store(":memory:", test)
+
+
+def test_half_of_a_surrogate_pair_is_kept_and_the_rest_can_be_read(place: str) -> None:
+    cut = entry("u1", "cut here: \ud83d")
+
+    async def test(store: NacreSessionStore, sessions: nacre.AsyncSessions) -> None:
+        await store.append(KEY, [cut])
+        assert await store.load(KEY) == [cut]
+        assert [one.content for one in await sessions.get_history(NAME)] == ["cut here: \ufffd"]
+
+    with_store(place, test)
+
+
+def test_long_texts_and_deep_values(place: str) -> None:
+    deep: Any = "x"
+    for _ in range(300):
+        deep = [deep]
+    given_entries = [entry("u1", "ü" * 1_000_000), entry("u2", ""), entry("u3", [], deep=deep)]
+
+    async def test(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
+        await store.append(KEY, given_entries)
+        assert await store.load(KEY) == given_entries
+
+    with_store(place, test)
+
+
+# ---- retries
+
+
+def test_a_known_uuid_is_stored_once_however_batches_are_cut(place: str) -> None:
+    async def test(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
+        said = [entry(f"u{number}", str(number)) for number in range(6)]
+        await store.append(KEY, said[:3])
+        await store.append(KEY, said[:3])
+        await store.append(KEY, said[2:5])
+        await store.append(KEY, [said[0], said[5], said[5]])
+        await store.append(KEY, [entry("u1", "other words")])
+        assert await store.load(KEY) == said
+
+    with_store(place, test)
+
+
+def test_a_uuid_is_known_after_thousands_of_entries_and_by_another_process(lasting_place: str) -> None:
+    said = [entry(f"u{number}", "x") for number in range(5000)]
+
+    async def begin(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
+        for start in range(0, len(said), 500):
+            await store.append(KEY, said[start : start + 500])
+
+    async def again(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
+        await store.append(KEY, [said[3], entry("new", "y")])
+        assert await store.load(KEY) == [*said, entry("new", "y")]
+
+    with_store(lasting_place, begin)
+    with_store(lasting_place, again)
+
+
+def test_what_has_no_uuid_is_stored_each_time(place: str) -> None:
+    async def test(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
+        title: Any = {"type": "custom-title", "customTitle": "Files"}
+        await store.append(KEY, [title])
+        await store.append(KEY, [title])
+        assert await store.load(KEY) == [title, title]
+
+    with_store(place, test)
+
+
+def test_calls_at_once_are_stored_in_their_order(place: str) -> None:
+    async def test(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
+        said = [entry(f"u{number}", str(number)) for number in range(40)]
+        await asyncio.gather(*(store.append(KEY, [one]) for one in said))
+        assert await store.load(KEY) == said
+        [summary] = await store.list_session_summaries("-home-me-shells")
+        assert summary["data"]["first_prompt"] == "0"
+
+    with_store(place, test)
+
+
+# ---- several processes
+
+WRITER = """
+import asyncio, sys, nacre
+from nacre.integrations.claude_agent import NacreSessionStore
+place, who, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+key = {"project_key": "p", "session_id": "s"}
+async def main():
+    async with nacre.open_async(place) as sessions:
+        store = NacreSessionStore(sessions)
+        for number in range(count):
+            said = [{"type": "user", "uuid": f"{who}-{number}-{part}", "message": {"role": "user", "content": who}}
+                    for part in range(3)]
+            await store.append(key, [*said, {"type": "custom-title", "customTitle": f"{who} {number}"}])
+            print(number, flush=True)
+asyncio.run(main())
+"""
+SHARED: SessionKey = {"project_key": "p", "session_id": "s"}
+
+
+def test_two_processes_lose_nothing_and_the_summary_is_that_of_the_entries(lasting_place: str) -> None:
+    with_store(lasting_place, lambda store, _: store.append({"project_key": "q", "session_id": "s"}, TURN))
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, lasting_place, who, "25"], stdout=subprocess.DEVNULL)
+        for who in ("a", "b")
+    ]
+    assert [writer.wait() for writer in writers] == [0, 0]
+
+    async def test(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
+        loaded: Any = await store.load(SHARED)
+        assert len(loaded) == 2 * 25 * 4
+        for who in ("a", "b"):
+            own = [one["uuid"] for one in loaded if one.get("uuid", "").startswith(who)]
+            assert own == [f"{who}-{number}-{part}" for number in range(25) for part in range(3)]
+        titles = [one["customTitle"] for one in loaded if one["type"] == "custom-title"]
+        for _again in range(2):
+            [summary] = await store.list_session_summaries("p")
+            assert summary["data"]["custom_title"] == titles[-1]
+            assert summary["data"]["first_prompt"] == loaded[0]["message"]["content"]
+
+    with_store(lasting_place, test)
+
+
+def test_a_killed_process_loses_nothing_that_was_acknowledged(lasting_place: str) -> None:
+    for round_number in range(3):
+        command = [sys.executable, "-c", WRITER, lasting_place, f"r{round_number}", "100000"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            lines = [writer.stdout.readline() for _ in range(7 + 5 * round_number)]
+            writer.kill()
+            acknowledged = [*lines, *writer.stdout.readlines()]
+        last = int([line for line in acknowledged if line.endswith("\n")][-1])
+
+        async def test(
+            store: NacreSessionStore, _: nacre.AsyncSessions, last: int = last, who: str = f"r{round_number}"
+        ) -> None:
+            loaded: Any = await store.load(SHARED)
+            own = [one["uuid"] for one in loaded if one.get("uuid", "").startswith(f"{who}-")]
+            assert own[: 3 * last + 3] == [f"{who}-{number}-{part}" for number in range(last + 1) for part in range(3)]
+            titles = [one["customTitle"] for one in loaded if one["type"] == "custom-title"]
+            [summary] = await store.list_session_summaries("p")
+            assert summary["data"]["custom_title"] == titles[-1]
+            # The retry of a batch, of which perhaps a part was stored.
+            again: Any = [
+                {"type": "user", "uuid": f"{who}-{last + 1}-{part}", "message": {"role": "user", "content": who}}
+                for part in range(3)
+            ]
+            await store.append(SHARED, again)
+            loaded = await store.load(SHARED)
+            assert [sum(one.get("uuid") == two["uuid"] for one in loaded) for two in again] == [1, 1, 1]
+
+        with_store(lasting_place, test)
+
+
+# ---- listings, as the SDK reads them
+
+
+def test_the_functions_of_the_sdk_that_use_a_store(place: str, tmp_path: Path) -> None:
+    async def test(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
+        from claude_agent_sdk import project_key_for_directory  # noqa: PLC0415 - only here
+
+        key: SessionKey = {"project_key": project_key_for_directory(str(tmp_path)), "session_id": ID}
+        uuids = {name: str(uuid4()) for name in ("u1", "a1", "a2", "u2", "a3")}
+        turn = json.loads(json.dumps(TURN))
+        for one in turn:
+            for field in ("uuid", "parentUuid"):
+                if one.get(field):
+                    one[field] = uuids[one[field]]
+        await store.append(key, turn)
+        directory = str(tmp_path)
+        [info] = await list_sessions_from_store(store, directory=directory)
+        assert (info.session_id, info.summary, info.first_prompt) == (ID, "Files", "Which files are here?")
+        messages = await get_session_messages_from_store(store, ID, directory=directory)
+        assert [one.type for one in messages] == ["user", "assistant", "assistant", "user", "assistant"]
+        await rename_session_via_store(store, ID, "Shells", directory=directory)
+        [info] = await list_sessions_from_store(store, directory=directory)
+        assert info.summary == "Shells"
+        forked = await fork_session_via_store(store, ID, directory=directory)
+        assert len(await get_session_messages_from_store(store, forked.session_id, directory=directory)) == 5
+        await delete_session_via_store(store, ID, directory=directory)
+        assert [one.session_id for one in await list_sessions_from_store(store, directory=directory)] == [
+            forked.session_id
+        ]
+
+    with_store(place, test)
+
+
+def test_a_summary_is_made_again_after_others_have_changed_the_session(place: str) -> None:
+    async def test(store: NacreSessionStore, sessions: nacre.AsyncSessions) -> None:
+        await store.append(KEY, TURN)
+        await sessions.set_meta(NAME, title="My own title")
+        await store.append(KEY, [entry("u9", "More?", parent="a3", gitBranch="other")])
+        [summary] = await store.list_session_summaries(KEY["project_key"])
+        assert summary["data"]["git_branch"] == "other"
+        assert (await sessions.get_meta(NAME))["title"] == "My own title"
+        before = (await sessions.snapshot(NAME)).n
+        await store.list_session_summaries(KEY["project_key"])
+        assert (await sessions.snapshot(NAME)).n == before
+
+    with_store(place, test)
+
+
+def test_projects_and_ids_with_any_characters_are_kept_apart(place: str) -> None:
+    async def test(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
+        parts = [("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"), ("a", "b%"), ("ä: ", "\U0001f41a"), ("a", "b")]
+        for project, session in parts:
+            await store.append({"project_key": project, "session_id": session}, [entry(project, session)])
+        await store.append({"project_key": "a", "session_id": "b", "subpath": "c"}, [entry("sub", "sub")])
+        for project, session in parts:
+            loaded = await store.load({"project_key": project, "session_id": session})
+            assert loaded == [entry(project, session)]
+        listed = {project: await store.list_sessions(project) for project, _ in parts}
+        found = {(project, one["session_id"]) for project, some in listed.items() for one in some}
+        assert found == set(parts)
+        assert await store.list_subkeys({"project_key": "a", "session_id": "b"}) == ["c"]
+
+    with_store(place, test)
+
+
+def test_what_others_wrote_is_loaded_as_linked_entries(place: str) -> None:
+    async def test(store: NacreSessionStore, sessions: nacre.AsyncSessions) -> None:
+        call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+        await sessions.add_messages(
+            NAME,
+            [
+                {"role": "user", "content": "Hello"},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c1", "content": "a.py"},
+            ],
+        )
+        await store.append(KEY, [entry("u1", "Own")])
+        loaded: Any = await store.load(KEY)
+        assert [one["type"] for one in loaded] == ["user", "assistant", "user", "user"]
+        assert loaded[1]["message"]["content"][0]["name"] == "ls"
+        assert loaded[2]["message"]["content"][0]["type"] == "tool_result"
+        assert [one["parentUuid"] for one in loaded[:3]] == [None, loaded[0]["uuid"], loaded[1]["uuid"]]
+        assert loaded[3] == entry("u1", "Own")
+        assert await store.load(KEY) == loaded
+
+    with_store(place, test)
+
+
+# ---- at the door
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"project_key": "", "session_id": "s"},
+        {"project_key": "p", "session_id": ""},
+        {"project_key": "p", "session_id": 5},
+        {"project_key": "p"},
+        {"project_key": "p", "session_id": "s", "subpath": ""},
+        {"project_key": "p", "session_id": "s" * 2000},
+        {"project_key": "nacre:memory", "session_id": "s"},
+        "p/s",
+    ],
+)
+def test_a_wrong_key_is_refused(key: Any) -> None:
+    async def test(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
+        with pytest.raises(nacre.InvalidArgument):
+            await store.append(key, [entry("u1", "Hello")])
+
+    with_store(":memory:", test)
+
+
+def test_wrong_sessions_and_entries_are_refused() -> None:
+    with pytest.raises(nacre.InvalidArgument, match="sessions must be"):
+        NacreSessionStore("sessions")  # type: ignore[arg-type]
+
+    async def test(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
+        for wrong in ("text", [entry("u1", "x"), "text"]):
+            with pytest.raises(nacre.InvalidArgument):
+                await store.append(KEY, wrong)  # type: ignore[arg-type]
+        assert await store.load(KEY) is None
+
+    with_store(":memory:", test)
+
+
+def test_no_call_blocks_the_event_loop(root: Path) -> None:
+    """A writer that holds the lock of the log keeps an append waiting, and nobody else."""
+
+    class Slow(nacre.Sessions):
+        def snapshot(self, key: str, *, last: int | None = None) -> nacre.Snapshot:
+            time.sleep(0.3)
+            return super().snapshot(key, last=last)
+
+    async def main() -> None:
+        with nacre.open(root) as sessions:
+            sessions.__class__ = Slow
+            store = NacreSessionStore(sessions)
+            appending = asyncio.create_task(store.append(KEY, TURN))
+            steps = 0
+            while not appending.done():
+                await asyncio.sleep(0.01)
+                steps += 1
+            assert steps > 5
+            assert await store.load(KEY) == TURN
+
+    run(main())
