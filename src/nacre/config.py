@@ -190,6 +190,13 @@ SETTINGS = (
         "database that sessions are stored in, as postgresql://HOST/NAME; empty: files in NACRE_HOME",
         "",
     ),
+    Setting("telemetry.content", "put texts, arguments and results into spans, for anyone who reads those", False),  # noqa: FBT003
+    Setting(
+        "telemetry.spans",
+        "spans of turns, model calls and tools for OpenTelemetry; auto: if its OTEL_ variables ask for them",
+        "auto",
+        ("auto", "on", "off"),
+    ),
     Setting("web.allow", "private hosts that web_fetch may read", ()),
 )
 RULES = ("ask", "allow", "deny")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
@@ -37,7 +39,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     session that does not fit, and gives a notice about it, None if it made none. `recall` gives what is remembered of
     use to words that came, and can ask which texts will be in view, so as not to repeat them; `after` is called when a
     turn is over. Neither may take long. `local_model` names the local model that a message is meant for, "" if it is
-    remote: stored with the message, before the model is asked.
+    remote: stored with the message, before the model is asked. `trace` is entered while a turn runs, given the context
+    of its caller.
     """
 
     provider: Callable[[], Provider]
@@ -53,6 +56,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     recall: Callable[[str, Callable[[], Sequence[str]]], str] = lambda *_: ""
     local_model: Callable[[], str] = str
     after: Callable[[str], None] = lambda _: None
+    trace: Callable[[Context], AbstractContextManager[object]] = nullcontext
 
 
 class UserMessage(Struct, frozen=True, kw_only=True):
@@ -76,7 +80,7 @@ class TurnRequest:
     """A message for an actor, and its future answer; without a message, a turn to resume."""
 
     def __init__(self, message: UserMessage | None, *, emit: Emit, ask: Ask | None) -> None:
-        self.message, self.emit, self.ask = message, emit, ask
+        self.message, self.emit, self.ask, self.caller = message, emit, ask, copy_context()
         self.answer: Message | None = None
         self.error: BaseException | None = None
         # A future of the loop, here and below: an event of anyio costs ten times as much.
@@ -199,7 +203,8 @@ class Actor:
         self._unsaved_text, self._unstarted = [], []
         self.answers = replies.ids_to_answer([*self._session.messages, *self._session.unsaved], first)
         try:
-            return await self._run_turn(request, system)
+            with self._agent.trace(request.caller):
+                return await self._run_turn(request, system)
         except Conflict as error:
             if request.message is None or not self._session.unsaved or isinstance(error, LeaseLost):
                 raise

@@ -41,6 +41,7 @@ from nacre.runtime.permissions import PermissionStore, rules_of, skill_rules
 from nacre.runtime.structured_output import Formed
 from nacre.runtime.subagents import Delegated, Tally
 from nacre.runtime.summarizer import Compactor
+from nacre.runtime.telemetry import tracing_for
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue
 from nacre.summaries.plan import Limits
@@ -99,6 +100,7 @@ class App:
         self.is_ending, self.trouble = False, ""
         self.root = local_root(sessions.location, name)
         self.provider = as_chain(provider, settings)
+        self.tracing = tracing_for(settings)
         self._remote_keys: set[str] = set()
         self._chosen: dict[str, ModelChain] = {}
         self._model_notes: list[str] = [self.provider.note] if self.provider.note else []
@@ -125,7 +127,7 @@ class App:
         self.learner: Consolidator | None = None
         self.compactor = Compactor(
             sessions,
-            lambda key: self.budget.watch(self.provider_of(key)),
+            lambda key: self.tracing.name_session(key, self.budget.watch(self.provider_of(key))),
             limits=lambda key: Limits(tokens=self._room(key), messages=self.max_messages),
             check=lambda key: self._check_remote(key, self.provider_of(key)),
             # Not of the kernel that there is now: a worker replaces it.
@@ -253,7 +255,8 @@ class App:
         """A title for a session, made by the model; "" if that is turned off, or the model is too small for it."""
         if not self.settings.flag("agent.titles") or self.model.startswith("embedded/") or self.remote_question(key):
             return ""
-        return await titles.suggest_title(self.provider, self.sessions.get_history(key, last=_FOR_A_TITLE))
+        provider = self.tracing.name_session(key, self.provider)
+        return await titles.suggest_title(provider, self.sessions.get_history(key, last=_FOR_A_TITLE))
 
     async def improve_title(self, key: str, plain: str = "") -> bool:
         """Let the model name a session, unless it has another title by then than the plain one; tells if it did."""
@@ -331,7 +334,7 @@ class App:
         model = _TurnModel(partial(self.provider_of, key))
         return Agent(
             provider=lambda: self._model_for_turn(key, model.begin(), tally),
-            tools=self.parts.for_guests if is_guest else self.tools,
+            tools=self.tracing.trace_tools(self.parts.for_guests if is_guest else self.tools),
             system=lambda: self.parts.guest_system if is_guest else self.parts.system,
             skills=lambda: self.skills.text,
             guard=self._guard,
@@ -344,6 +347,7 @@ class App:
             recall=(lambda *_: "") if is_guest else partial(self._recall, key),
             local_model=lambda: found.ref if (found := self.provider_of(key)).is_local else "",
             after=self._end_turn,
+            trace=partial(self.tracing.trace_turn, key, agent=self.name, model=lambda: _names(self.provider_of(key))),
         )
 
     def _recall(self, key: str, text: str, in_view: Callable[[], Sequence[str]]) -> str:
@@ -472,6 +476,10 @@ class GuestApp(App):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._agent, name)
+
+
+def _names(model: ModelChain) -> tuple[str, str]:
+    return model.current.kind, model.model
 
 
 class _TurnModel:

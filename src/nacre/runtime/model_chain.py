@@ -15,6 +15,7 @@ from nacre.config import Settings
 from nacre.errors import ConfigError, ModelUnavailable, ProviderError
 from nacre.messages import Message
 from nacre.runtime.models import KEYS, Model, choose, list_all
+from nacre.runtime.telemetry import tracing_for
 from nacre.sessions import Sessions
 
 _RETURN_AFTER = 300.0
@@ -41,6 +42,7 @@ class ModelChain:
         self._refs = tuple(rest)
         self._models: list[Model | None] = [first, *(None for _ in rest)]
         self._at, self._left, self._clock = 0, 0.0, clock
+        self._tracing = tracing_for(settings)
         self.note = first.note
         """A line about the choice for the person who did not make it; "" if there is nothing to say."""
 
@@ -111,8 +113,9 @@ class ModelChain:
             emit(Notice(f"{self.ref} is asked again: it could not answer before"))
         while True:
             at, model, heard = self._at, self.current, _Heard(emit)
+            provider = self._tracing.trace_model(model.kind, model.provider)
             try:
-                reply = await model.provider.complete(context, emit=heard, **options)
+                reply = await provider.complete(context, emit=heard, **options)
             except ModelUnavailable as error:
                 if heard.anything:
                     raise
