@@ -1,0 +1,443 @@
+"""OpenAI Agents SDK: `NacreSession`, a `Session` for its `Runner`; the extra is `openai-agents`.
+
+Each item of the Responses API is one message of the session:
+
+    {"role": …, "content": …}, a message       the role and its text; a list of one text is that text
+    function_call, and others with a call_id    the assistant with one tool call
+    function_call_output, and its like          a tool's message
+    web_search_call, compaction, reasoning …    an item without a role, with its fields in `extra`
+
+Under `openai_agents` in `extra` is what a message cannot say, so that an item is read as it was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+
+import msgspec
+from agents.items import TResponseInputItem
+from agents.memory import SessionSettings
+from agents.memory import session as sdk_session
+from msgspec.structs import replace
+
+from nacre.async_sessions import AsyncSessions
+from nacre.checks import check_key, show
+from nacre.client_shapes import part_text
+from nacre.errors import Conflict, InvalidArgument, InvalidMessage
+from nacre.integrations.access import AnySessions, awaited
+from nacre.integrations.conversation import read_conversation
+from nacre.messages import ERASED_TEXT, Message, ToolCall, Version, is_erased
+from nacre.records import Pop, Truncate
+from nacre.sessions import AnyOperation, Sessions
+
+NAME = "openai_agents"
+Item: TypeAlias = Any
+T = TypeVar("T")
+
+_MAX_KEPT = 1000
+_MAX_DEPTH = 90
+_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
+_TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
+_RESERVED = {NAME, "is_call", "is_json", "part", "screenshot"}
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class _Tail(NamedTuple):
+    """The last items of a session as JSON, and the version that the session had then."""
+
+    version: Version
+    items: list[bytes]
+    is_whole: bool
+
+
+class NacreSession:
+    """A session of the OpenAI Agents SDK, stored under its id.
+
+    `sessions` are `Sessions` or `AsyncSessions`, of any store. Several may have the same id, in several processes.
+    `clear_session` and `pop_item` take items out of the history; they stay in the transcript.
+
+    It remembers the last items that it has read or added, at most 1,000, and reads them again only if somebody else
+    has written to the session.
+    """
+
+    session_id: str
+    session_settings: SessionSettings | None
+
+    def __init__(
+        self,
+        session_id: str,
+        sessions: AnySessions,
+        *,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+    ) -> None:
+        self.session_id = check_key(session_id)
+        if not isinstance(sessions, Sessions | AsyncSessions):
+            raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
+        self._sessions = sessions
+        self.session_settings = (
+            SessionSettings(**session_settings)
+            if isinstance(session_settings, dict)
+            else session_settings or SessionSettings()
+        )
+        self._tail: _Tail | None = None
+
+    def __repr__(self) -> str:
+        return f"NacreSession({self.session_id!r})"
+
+    # ---- the protocol of a session
+
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """The items, oldest first; with a limit the last ones. One below 0 means all of them, as in the SDK."""
+        if limit is None and self.session_settings is not None:
+            settings = self.session_settings
+            limit = settings["limit"] if isinstance(settings, dict) else settings.limit
+        most = None if limit is None or limit < 0 else limit
+        if most == 0:
+            return []
+        return await awaited(self._sessions).call(lambda plain: self._read(plain, most))
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Append items, all or none; durable when it returns."""
+        if items:
+            await _finish(awaited(self._sessions).call(lambda plain: self._add(plain, items)))
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Take the last item off and return it; None if there is none."""
+        return await _finish(awaited(self._sessions).call(self._pop))
+
+    async def clear_session(self) -> None:
+        """Begin with an empty history."""
+        await _finish(awaited(self._sessions).call(lambda plain: plain.clear(self.session_id)))
+
+    # ---- what the SDK's own wrappers look for, to compact a history in one step
+
+    async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
+        def replace_all(plain: Sessions) -> None:
+            plain.set_history(self.session_id, to_messages(items))
+
+        await _finish(awaited(self._sessions).call(replace_all))
+        return True
+
+    async def _get_compaction_snapshot(
+        self, limit: int, *, prune_prefix: Callable[[TResponseInputItem], bool] | None = None
+    ) -> Any:
+        """The last items, and a function that replaces the last of them unless the history has changed since.
+
+        None if others have written among them, whose messages are several items or none, or if the SDK is too old.
+        """
+        make = getattr(sdk_session, "_CompactionSnapshot", None)
+        now = await awaited(self._sessions).call(lambda plain: plain.snapshot(self.session_id, last=limit))
+        if make is None or not all(NAME in message.extra for message in now.messages):
+            return None
+
+        async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
+            count = len(now.messages) - start
+            if count <= 0:
+                return False
+
+            def replace_last(plain: Sessions) -> bool:
+                operations: list[AnyOperation] = []
+                if prune_prefix is not None and now.live > len(now.messages):
+                    before = plain.get_history(self.session_id)[: now.live - count]
+                    kept = len(before)
+                    for message in before:
+                        if NAME not in message.extra or not prune_prefix(to_item(message)):
+                            break
+                        kept -= 1
+                    operations.append(Truncate(kept + count))
+                operations += [Pop()] * count
+                try:
+                    return bool(plain.update(self.session_id, [*operations, *to_messages(output)], expect=now.expect))
+                except Conflict:
+                    return False
+
+            return await _finish(awaited(self._sessions).call(replace_last))
+
+        return make([to_item(message) for message in now.messages], now.live <= limit, replace_suffix)
+
+    # ---- in a thread
+
+    def _read(self, plain: Sessions, most: int | None) -> list[TResponseInputItem]:
+        tail = self._tail
+        if tail is not None and most is not None and (tail.is_whole or len(tail.items) >= most):  # noqa: SIM102 - the second reads
+            if plain.is_at(self.session_id, tail.version):
+                return cast("list[TResponseInputItem]", _decode(b"[%b]" % b",".join(tail.items[-most:])))
+        wanted = most
+        while True:
+            now = plain.snapshot(self.session_id, last=wanted)
+            items = list(read_conversation(map(_mend, now.messages), NAME, to_item, from_chat))
+            # Messages of others may be several items, or none.
+            if most is None or wanted is None or len(items) >= most or len(now.messages) >= now.live:
+                break
+            wanted *= 2
+        items = items if most is None else items[-most:]
+        if most is not None and most <= _MAX_KEPT and now.n and not any(map(_is_text, now.messages)):
+            is_whole = len(now.messages) >= now.live
+            self._tail = _Tail(Version(now.n, now.generation), list(map(_encode, items)), is_whole=is_whole)
+        return items
+
+    def _add(self, plain: Sessions, items: Iterable[TResponseInputItem]) -> None:
+        given = list(items)
+        messages = to_messages(given)
+        before = self._tail
+        number = plain.add_messages(self.session_id, messages)
+        self._tail = None
+        if before is None or before.version.n + len(given) != number or any(map(_is_text, messages)):
+            return
+        # Nobody else has written since: what is remembered goes on.
+        version = Version(number, before.version.generation)
+        kept = before.items + list(map(_encode, given))
+        self._tail = _Tail(version, kept[-_MAX_KEPT:], is_whole=before.is_whole and len(kept) <= _MAX_KEPT)
+
+    def _pop(self, plain: Sessions) -> TResponseInputItem | None:
+        while True:
+            now = plain.snapshot(self.session_id, last=1)
+            if not now.messages:
+                return None
+            last = _mend(now.messages[0])
+            try:
+                if NAME in last.extra:
+                    plain.update(self.session_id, [Pop()], expect=now.expect)
+                    return cast("TResponseInputItem", to_item(last))
+                # A message of others may be several items: those that stay are written again as our own.
+                found = plain.snapshot(self.session_id)
+                run = _foreign_end(found.messages)
+                items = list(read_conversation(run, NAME, to_item, from_chat))
+                kept = to_messages(items[:-1])
+                plain.update(self.session_id, [*([Pop()] * len(run)), *kept], expect=found.expect)
+                if items:
+                    return cast("TResponseInputItem", items[-1])
+            except Conflict:
+                continue
+
+
+def _foreign_end(messages: list[Message]) -> list[Message]:
+    """The messages at the end that others wrote."""
+    at = len(messages)
+    while at and NAME not in _mend(messages[at - 1]).extra:
+        at -= 1
+    return messages[at:]
+
+
+async def _finish(work: Coroutine[Any, Any, T]) -> T:
+    """Await a change to its end even if the caller is cancelled, so that what follows finds it done."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError:
+                continue
+        if not task.cancelled():
+            task.exception()
+        raise
+
+
+# ---- items as messages
+
+
+def to_messages(items: Iterable[Item]) -> list[Message]:
+    """The messages that items are stored as."""
+    found = []
+    for item in items:
+        if not _is_exact(item, _MAX_DEPTH):
+            # What no log holds as it is, such as lone surrogates and NaN, is kept as a text.
+            try:
+                text = json.dumps(item)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise InvalidMessage(f"an item cannot be stored: {error}") from error
+            found.append(Message(role="", extra={"type": "item", NAME: {"json": text}}))
+        else:
+            found.append(to_message(item))
+    return found
+
+
+def to_message(item: Item) -> Message:
+    """The message that an item is stored as."""
+    if type(item) is not dict or not _RESERVED.isdisjoint(item):
+        return _whole(item)
+    rest = dict(item)
+    role, kind = rest.get("role"), rest.get("type")
+    if type(role) is str and role:
+        if "content" not in rest or (kind is not None and kind != "message"):
+            return _whole(item)
+        return _from_message(item, rest)
+    if type(kind) is not str or not kind or "role" in rest:
+        return _whole(item)
+    call_id = rest.get("call_id")
+    if type(call_id) is str and call_id:
+        if kind.endswith("_call_output") and "output" in rest:
+            return _from_output(rest)
+        if kind.endswith("_call"):
+            return _from_call(item, rest)
+    return Message(role="", extra={**rest, NAME: True})
+
+
+def _from_message(item: Item, rest: dict[str, Any]) -> Message:
+    role, content = rest.pop("role"), rest.pop("content")
+    if type(content) is list and len(content) == 1 and type(content[0]) is dict:
+        # One text, as nearly all have it.
+        part = dict(content[0])
+        field = _TEXTS.get(part.get("type", "")) if type(part.get("type")) is str else None
+        if field is not None and type(part.get(field)) is str:
+            text = part.pop(field)
+            return Message(role=role, content=text, extra={NAME: {**rest, "part": part}})
+    if not isinstance(content, str | list | None):
+        return _whole(item)
+    return Message(role=role, content=content, extra={NAME: rest})
+
+
+def _from_call(item: Item, rest: dict[str, Any]) -> Message:
+    kind, call_id, name = rest["type"], rest.pop("call_id"), rest.get("name")
+    if kind == "function_call" and type(name) is str and "arguments" in rest:
+        del rest["name"]
+        call = ToolCall(id=call_id, name=name, arguments=rest.pop("arguments"))
+    elif kind == "custom_tool_call" and type(name) is str and type(rest.get("input")) is str:
+        del rest["name"]
+        call = ToolCall(id=call_id, extra={"type": "custom", "custom": {"name": name, "input": rest.pop("input")}})
+    elif "id" in rest and type(rest["id"]) is not str:
+        return _whole(item)
+    else:
+        # Of a computer, a shell …: the call has all its fields.
+        call = ToolCall(id=call_id, extra=rest)
+        rest = {"is_call": True}
+    return Message(role="assistant", tool_calls=(call,), extra={NAME: rest})
+
+
+def _from_output(rest: dict[str, Any]) -> Message:
+    call_id, output = rest.pop("call_id"), rest.pop("output")
+    if type(output) is list and all(type(part) is dict and type(part.get("type")) is str for part in output):
+        return Message(role="tool", tool_call_id=call_id, content=output, extra={NAME: rest})
+    if type(output) is dict and output.get("type") == "computer_screenshot":
+        shown = [{**output, "type": "input_image"}]
+        return Message(role="tool", tool_call_id=call_id, content=shown, extra={NAME: {"screenshot": rest}})
+    if type(output) is str:
+        return Message(role="tool", tool_call_id=call_id, content=output, extra={NAME: rest})
+    return Message(role="tool", tool_call_id=call_id, content=json.dumps(output), extra={NAME: {"is_json": rest}})
+
+
+def _whole(item: Item) -> Message:
+    """An item that is nothing of what messages are: it is kept as it is."""
+    return Message(role="", extra={"type": "item", NAME: {"item": item}})
+
+
+def _is_text(message: Message) -> bool:
+    """Tell whether a message is an item that is kept as a text."""
+    return not message.role and type(kept := message.extra.get(NAME)) is dict and "json" in kept
+
+
+def _is_exact(value: Any, depth: int) -> bool:
+    """Tell whether a log gives a value back as it was."""
+    kind = type(value)
+    if kind is str:
+        return value.isascii() or _is_unicode(value)
+    if value is None or kind is bool:
+        return True
+    if kind is int:
+        return bool(_SMALLEST <= value <= _LARGEST)
+    if kind is float:
+        return bool(value - value == 0)
+    if depth == 0:
+        return False
+    if kind is dict:
+        return all(
+            type(name) is str and _is_exact(name, 1) and _is_exact(one, depth - 1) for name, one in value.items()
+        )
+    return kind is list and all(_is_exact(one, depth - 1) for one in value)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# ---- messages as items
+
+
+def to_item(message: Message) -> Item:
+    """The item that one of our own messages was made of."""
+    kept = message.extra[NAME]
+    if not message.role:
+        if kept is True:
+            return {name: value for name, value in message.extra.items() if name != NAME}
+        return json.loads(kept["json"]) if "json" in kept else kept["item"]
+    if message.tool_calls:
+        return _to_call(message.tool_calls[0], kept)
+    if message.role == "tool" and message.tool_call_id is not None:
+        call = {"call_id": message.tool_call_id}
+        if "screenshot" in kept:
+            shown = cast("list[dict[str, Any]]", message.content)
+            return {**kept["screenshot"], **call, "output": {**shown[0], "type": "computer_screenshot"}}
+        if "is_json" in kept:
+            return {**kept["is_json"], **call, "output": json.loads(cast("str", message.content))}
+        return {**kept, **call, "output": message.content}
+    if "part" in kept:
+        part = kept["part"]
+        content: Any = [{**part, _TEXTS[part["type"]]: message.content}]
+        return {
+            **{name: value for name, value in kept.items() if name != "part"},
+            "role": message.role,
+            "content": content,
+        }
+    return {**kept, "role": message.role, "content": message.content}
+
+
+def _to_call(call: ToolCall, kept: dict[str, Any]) -> Item:
+    if "is_call" in kept:
+        return {**call.extra, "call_id": call.id}
+    if "custom" in call.extra:
+        return {**kept, **call.extra["custom"], "call_id": call.id}
+    return {**kept, "call_id": call.id, "name": call.name, "arguments": call.arguments}
+
+
+def _mend(message: Message) -> Message:
+    """A message whose content was erased, as an item that says so; all others as they are."""
+    if not is_erased(message) or NAME in message.extra or not message.role or len(message.tool_calls) > 1:
+        return message
+    if message.tool_calls:
+        calls = (replace(message.tool_calls[0], arguments="{}", extra={}),)
+        return replace(message, tool_calls=calls, extra={NAME: {"type": "function_call"}})
+    own = {"type": "function_call_output"} if message.role == "tool" else {}
+    return replace(message, content=ERASED_TEXT, extra={NAME: own})
+
+
+def from_chat(message: dict[str, Any]) -> list[Item]:
+    """The items for a message of OpenAI's chat, as others are read."""
+    role, content = message["role"], message.get("content")
+    if role == "tool":
+        return [{"type": "function_call_output", "call_id": message["tool_call_id"], "output": _text(content)}]
+    found: list[Item] = []
+    if role != "assistant":
+        found.append(
+            {"role": role, "content": content if isinstance(content, str) else list(map(_part, content or ()))}
+        )
+    elif text := _text(content):
+        found.append({"role": role, "content": text})
+    for call in message.get("tool_calls", ()):
+        if call["type"] == "custom":
+            found.append({"type": "custom_tool_call", "call_id": call["id"], **call["custom"]})
+        else:
+            found.append({"type": "function_call", "call_id": call["id"], **call["function"]})
+    return found
+
+
+def _text(content: Any) -> str:
+    return "\n".join(map(part_text, content)) if isinstance(content, list) else content or ""
+
+
+def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+    if part["type"] == "image_url":
+        image = part["image_url"]
+        return {"type": "input_image", "image_url": image["url"], "detail": image.get("detail", "auto")}
+    if part["type"] == "file" and isinstance(part.get("file"), dict):
+        return {"type": "input_file", **part["file"]}
+    return {"type": "input_text", "text": part_text(part)}
