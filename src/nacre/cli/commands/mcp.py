@@ -1,8 +1,12 @@
-"""nacre mcp: the MCP servers of the configuration, and logging in to those that want it."""
+"""nacre mcp: the MCP servers of the configuration, logging in to those that want it, and nacre as one itself."""
 
 from __future__ import annotations
 
 import os
+import secrets
+import signal
+import stat
+import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +15,10 @@ from nacre.cli import table
 from nacre.cli.failures import OK, Failure
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
-from nacre.cli.store_choice import root_of
+from nacre.cli.store_choice import main_root, open_store, root_of
 from nacre.cli.table import Column
+from nacre.cli.verbs import MAIN
+from nacre.errors import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,14 +30,51 @@ EXAMPLES = (
     ("log in to one, in the browser", "nacre mcp login desk"),
     ("on another machine: forward a port with ssh -L, and name it", "nacre mcp login desk --no-browser --port 8123"),
     ("forget its tokens", "nacre mcp logout desk"),
+    ("let other agents read and search past sessions, over stdio", "nacre mcp serve"),
+    ("let them append to sessions too whose key begins so", "nacre mcp serve --write agent:"),
+    ("over HTTP on loopback, with a generated token", "nacre mcp serve --http"),
 )
+
+VARIABLE = "NACRE_MCP_TOKEN"
+_ADDRESS = "127.0.0.1:8090"
+_MIN_TOKEN = 16
+_MAX_TOKEN = 4096
+_MAX_PORT = 65535
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("action", choices=("list", "login", "logout"), nargs="?", default="list", help="default: list")
+    parser.add_argument(
+        "action",
+        choices=("list", "login", "logout", "serve"),
+        nargs="?",
+        help="default: list, or serve if another program started it, with pipes",
+    )
     parser.add_argument("name", metavar="NAME", nargs="?", help="the server, as it is called in the configuration")
     parser.add_argument("--no-browser", action="store_true", help="login: print the address, and open no browser")
     parser.add_argument("--port", type=int, default=0, help="login: port of this machine that the page leads back to")
+    parser.add_argument(
+        "--write", metavar="PREFIX", help="serve: messages may be appended to sessions whose key begins with PREFIX"
+    )
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        nargs="?",
+        const=_ADDRESS,
+        help=f"serve: over HTTP instead of stdio (default: {_ADDRESS}); port 0: any free port",
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help=f"serve: file with the token that clients must show (default: {VARIABLE}, else one is made and printed)",
+    )
+    parser.add_argument("--remote", action="store_true", help="serve: --http may name an address other than loopback")
+    parser.add_argument(
+        "--host-name",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="serve: another host name that requests may use",
+    )
 
 
 def run(args: Namespace, out: Out) -> int:
@@ -40,9 +83,16 @@ def run(args: Namespace, out: Out) -> int:
     from nacre import config as settings  # noqa: PLC0415 - the same
     from nacre.tools.mcp import servers_of  # noqa: PLC0415 - the same
 
-    if (args.action == "list") == bool(args.name):
+    is_asked_for = args.http is not None or args.write is not None
+    if args.action is None:
+        args.action = "serve" if is_asked_for or (not out.json and _is_started_by_client()) else "list"
+    if (args.action in {"list", "serve"}) == bool(args.name):
         problem = "takes no name" if args.name else "needs the name of a server"
-        raise Failure("usage", f"`nacre mcp {args.action}` {problem}", hint="`nacre mcp` lists the servers")
+        raise Failure("usage", f"`nacre mcp {args.action}` {problem}", hint="`nacre mcp list` lists the servers")
+    if args.action == "serve":
+        return _serve(args, out)
+    if is_asked_for:
+        raise Failure("usage", f"`nacre mcp {args.action}` takes no --http and no --write", hint="serve does")
     servers = servers_of(settings.load().for_agent(args.agent).table("mcp"))
     configs = {server.name: server.config for server in servers}
     if args.action == "list":
@@ -102,7 +152,7 @@ async def _list(configs: Mapping[str, Config], folder: Path, out: Out) -> None:
 async def _login(config: Config, args: Namespace, out: Out) -> int:
     from importlib.util import find_spec  # noqa: PLC0415 - not needed for help
 
-    from nacre.errors import ToolError, install_command  # noqa: PLC0415 - the same
+    from nacre.errors import ToolError  # noqa: PLC0415 - the same
 
     if find_spec("mcp") is None:
         raise Failure("unavailable", "MCP servers need another package", hint=install_command("mcp"))
@@ -125,3 +175,138 @@ async def _login(config: Config, args: Namespace, out: Out) -> int:
     state = f"logged in to {clean(config.name)}" if is_done else f"{clean(config.name)} wants no login"
     document = {"operation": "login", "name": config.name, "tools": tools}
     return out.receipt(document, f"{state}: it has {len(tools)} tools")
+
+
+# ---- nacre as a server
+
+
+def _is_started_by_client() -> bool:
+    """Tell whether another program is at both ends: with a terminal, a file or nothing at one, nobody would answer."""
+    try:
+        modes = [os.fstat(stream.fileno()).st_mode for stream in (sys.stdin, sys.stdout)]
+    except (AttributeError, OSError, ValueError):
+        return False
+    return all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes)
+
+
+def _serve(args: Namespace, out: Out) -> int:
+    """Serve until the client is gone or, over HTTP, until a signal comes."""
+    import anyio  # noqa: PLC0415 - not needed for help
+
+    from nacre import config  # noqa: PLC0415 - the same
+    from nacre.cli.failures import ungroup  # noqa: PLC0415 - the same
+
+    address = _check_serve(args)
+    try:
+        from nacre.servers.mcp import make_server, open_archive, serve_stdio  # noqa: PLC0415 - loads the package
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("nacre"):
+            raise
+        raise Failure("unavailable", f"`nacre mcp serve` needs {error.name}", hint=install_command("mcp")) from error
+    token = _token(args) if address else ""
+    is_named = bool(args.store) or args.agent != MAIN
+    # The default store may begin while this runs; one that was named and is not there is a mistake.
+    with open_store(args, create=bool(args.write) or not is_named) as sessions:
+        found = open_archive(
+            sessions,
+            config.load().for_agent(args.agent),
+            root=root_of(args),
+            main_root=main_root(args),
+            write=args.write or "",
+        )
+        try:
+            if address:
+                anyio.run(_serve_http, make_server(found), address, token, args, out)
+            else:
+                # The thread that reads stdin cannot be stopped; nothing that was acknowledged is lost.
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                anyio.run(serve_stdio, make_server(found))
+        except BaseExceptionGroup as group:
+            raise ungroup(group) from group
+        finally:
+            if found.memory is not None:
+                found.memory.close()
+    return OK
+
+
+def _check_serve(args: Namespace) -> tuple[str, int] | None:
+    """The host and the port to listen at, None for stdio; raises Failure for options that do not fit."""
+    from nacre.keys import is_internal  # noqa: PLC0415 - not needed for help
+
+    if args.write == "":
+        raise Failure("usage", "--write needs how the keys begin that may be written to, such as agent:")
+    if args.write is not None and is_internal(args.write):
+        raise Failure("usage", "--write cannot name sessions of nacre's own (nacre:…)")
+    if args.http is None:
+        if args.token_file or args.remote or args.host_name:
+            raise Failure(
+                "usage", "--token-file, --remote and --host-name are for --http", hint="nacre mcp serve --http"
+            )
+        return None
+    host, colon, port = str(args.http).rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port.isascii() and port.isdecimal() and len(port) < 6 and int(port) <= _MAX_PORT):  # noqa: PLR2004 - digits
+        raise Failure("usage", f"--http is HOST:PORT, such as {_ADDRESS}, not {args.http!r}")
+    try:
+        from nacre.servers.mcp_http import is_loopback  # noqa: PLC0415 - loads a web server
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("nacre"):
+            raise
+        hint = install_command("mcp,serve")
+        raise Failure("unavailable", f"`nacre mcp serve --http` needs {error.name}", hint=hint) from error
+    if not is_loopback(host) and not args.remote:
+        hint = "--remote allows it; put a proxy with TLS before it, since the token and all texts are sent as they are"
+        raise Failure("usage", f"{host} is not loopback: others could reach past conversations there", hint=hint)
+    return host, int(port)
+
+
+def _token(args: Namespace) -> str:
+    """The token of the file or the variable; "" if one is to be made. Raises Failure for one that cannot be used."""
+    hint = "make one with: (umask 077; openssl rand -hex 32 > token)"
+    token = os.environ.get(VARIABLE, "")
+    if args.token_file:
+        try:
+            with open(args.token_file, encoding="utf-8") as file:
+                if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                    raise Failure("usage", f"others may read {args.token_file}", hint=f"chmod 600 {args.token_file}")
+                token = file.read(_MAX_TOKEN + 1).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Failure("usage", f"the token in {args.token_file} cannot be read: {error}", hint=hint) from error
+    if not token and (args.token_file or args.remote):
+        where = args.token_file or VARIABLE
+        raise Failure("usage", f"there is no token in {where}, and this server needs one of your choice", hint=hint)
+    if token and not (_MIN_TOKEN <= len(token) <= _MAX_TOKEN and token.isascii() and token.isprintable()):
+        raise Failure("usage", f"a token has {_MIN_TOKEN} to {_MAX_TOKEN} printable ASCII characters", hint=hint)
+    return token
+
+
+async def _serve_http(server: Any, address: tuple[str, int], token: str, args: Namespace, out: Out) -> None:
+    """Serve over HTTP until a signal comes; a second one ends the process at once."""
+    import anyio  # noqa: PLC0415 - not needed for help
+
+    from nacre.servers.mcp_http import PATH, serve_http  # noqa: PLC0415 - the same
+
+    made = "" if token else secrets.token_urlsafe(32)
+    host, port = address
+
+    def report(port: int) -> None:
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
+        if out.json:
+            # The program that started it waits for this line.
+            out.line({"ok": True, "url": url, "port": port, "pid": os.getpid(), **({"token": made} if made else {})})
+            return
+        out.warn(f"serving MCP at {url}; Ctrl-C stops it")
+        out.warn(f"clients send: Authorization: Bearer {made or '(your token)'}")
+
+    async with anyio.create_task_group() as tasks:
+
+        async def serve() -> None:
+            await serve_http(server, host=host, port=port, token=token or made, names=args.host_name, ready=report)
+
+        tasks.start_soon(serve)
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                break
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,138 @@
+"""The MCP server over HTTP: what a request must be before the protocol sees it, and serving until a signal."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Collection
+from typing import Any
+
+import anyio
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from nacre.web.auth import Keys, unauthorized
+from nacre.web.gate import DEFAULT
+from nacre.web.http_errors import Fault, response
+from nacre.web.server import serve
+
+PATH = "/mcp"
+MAX_BODY = 1024 * 1024
+_MAX_CLIENTS = 64
+_GRACE = 1.0
+_MAX_DIGITS = 12
+_LOCAL = frozenset(("127.0.0.1", "localhost", "[::1]"))
+_CLOSE = {"connection": "close"}
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only programs on this machine reach a host."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Door:
+    """Stands before the protocol: a request needs the token, a host of ours, and no page of another site.
+
+    Everything is decided by the head of a request, before its body is read.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str, hosts: Collection[str]) -> None:
+        self._app = app
+        self._keys = Keys(token)
+        named = (f"[{host}]" if ":" in host and not host.startswith("[") else host for host in hosts)
+        self._hosts = _LOCAL | {host.lower() for host in named}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            self._check(scope)
+        except Fault as fault:
+            await response(fault, scope["path"])(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        """Raise Fault for a request that is not to be answered."""
+        headers = Headers(scope=scope)
+        # A page of somebody else whose name leads here (DNS rebinding) has its own host, and its own origin.
+        hosts, origins = headers.getlist("host"), headers.getlist("origin")
+        if len(hosts) != 1 or _without_port(hosts[0]) not in self._hosts:
+            raise Fault("host", "this host name is not allowed; add it with `nacre mcp serve --name`", headers=_CLOSE)
+        ours = {f"{scheme}://{hosts[0].lower()}" for scheme in ("http", "https")}
+        if any(origin.lower() not in ours for origin in origins):
+            raise Fault("forbidden", "requests from other sites are not allowed", headers=_CLOSE)
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not token.strip():
+            raise unauthorized("a token is needed: `Authorization: Bearer …`")
+        client = scope.get("client")
+        self._keys.check(token.strip(), client[0] if client else "")
+        if "content-length" in headers and "transfer-encoding" in headers:
+            raise Fault(
+                "usage", "a request has either a Content-Length or a Transfer-Encoding, not both", headers=_CLOSE
+            )
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or len(length) > _MAX_DIGITS or int(length) > MAX_BODY:
+            raise Fault("too_large", f"the maximum size of a request is {MAX_BODY} bytes", headers=_CLOSE)
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.lower().rpartition(":")
+    return name if colon and port.isdecimal() else host.lower()
+
+
+class _Streams:
+    """The protocol, whose open streams end when the server closes: they would keep it from ending."""
+
+    def __init__(self, manager: StreamableHTTPSessionManager) -> None:
+        self._manager = manager
+        self._open: dict[anyio.CancelScope, str] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with anyio.CancelScope() as cut:
+            self._open[cut] = scope["method"]
+            try:
+                await self._manager.handle_request(scope, receive, send)
+            finally:
+                del self._open[cut]
+
+    async def end(self, closing: anyio.Event) -> None:
+        """End streams when the server closes: those that only wait for news at once, answers after a moment."""
+        with anyio.CancelScope(shield=True):
+            await closing.wait()
+            for cut in [cut for cut, method in self._open.items() if method == "GET"]:
+                cut.cancel()
+            if self._open:
+                await anyio.sleep(_GRACE)
+            for cut in self._open:
+                cut.cancel()
+
+
+async def serve_http(  # noqa: PLR0913 - where, for whom, and who is told
+    server: Server[Any],
+    *,
+    host: str,
+    port: int,
+    token: str,
+    ready: Callable[[int], None],
+    names: Collection[str] = (),
+) -> None:
+    """Serve at `/mcp` until cancelled; `ready` is called with the port. Raises ConfigError if it cannot listen."""
+    manager = StreamableHTTPSessionManager(server, max_request_body_size=MAX_BODY, max_sessions=_MAX_CLIENTS)
+    streams = _Streams(manager)
+    application = Starlette(routes=[Route(PATH, endpoint=streams)])
+    application.router.redirect_slashes = False
+    application.add_middleware(Door, token=token, hosts=[host, *names])
+    application.state.limits, application.state.closing = DEFAULT, anyio.Event()
+    async with manager.run(), anyio.create_task_group() as tasks:
+        tasks.start_soon(streams.end, application.state.closing)
+        try:
+            await serve(application, host=host, port=port, ready=ready)
+        finally:
+            application.state.closing.set()
