@@ -26,7 +26,6 @@ from nacre.agent.ports import Tool as AnyTool
 from nacre.errors import NacreError, describe_error
 from nacre.messages import Message
 from nacre.runtime.counters import ProviderWrapper
-from nacre.runtime.telemetry import Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +38,7 @@ _REQUEST = ("temperature", "top_p", "max_tokens")
 """Settings of a model that have an attribute of the same name."""
 
 
-class Spans(Tracing):
+class Spans:
     """Makes spans with the tracer of the process, as the program that started it has set it up.
 
     `models` has the settings of single models. Without `has_content` nothing of a conversation is in a span but its

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import Context
 from importlib.util import find_spec
+from typing import Protocol
 
 from nacre.agent.ports import Provider, Tool
 from nacre.config import Settings
@@ -19,8 +20,8 @@ _EXPORTERS = "OTEL_TRACES_EXPORTER"
 _DISABLED = "OTEL_SDK_DISABLED"
 
 
-class Tracing:
-    """Traces nothing: everything is passed on as it is."""
+class Tracing(Protocol):
+    """What makes spans, if there are any."""
 
     def trace_turn(
         self, key: str, caller: Context, *, agent: str, model: Callable[[], tuple[str, str]]
@@ -29,25 +30,34 @@ class Tracing:
 
         `model` gives the provider and the model that will answer, if it can.
         """
-        del key, caller, agent, model
-        return nullcontext()
 
     def trace_model(self, kind: str, provider: Provider) -> Provider:
         """A model of a provider, with a span for each call."""
-        del kind
-        return provider
 
     def trace_tools(self, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
         """Tools, with a span for each run; those that are added later have them too."""
-        return tools
 
     def name_session(self, key: str, provider: Provider) -> Provider:
         """A provider whose calls are for a session, also where no turn runs in it."""
-        del key
+
+
+class _Off:
+    """Traces nothing: everything is passed on as it is."""
+
+    def trace_turn(self, *_: object, **__: object) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def trace_model(self, _: str, provider: Provider) -> Provider:
+        return provider
+
+    def trace_tools(self, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
+        return tools
+
+    def name_session(self, _: str, provider: Provider) -> Provider:
         return provider
 
 
-OFF = Tracing()
+OFF: Tracing = _Off()
 """What there is where nobody asked for spans."""
 
 
