@@ -70,7 +70,9 @@ json_values = st.recursive(
 names = st.sampled_from(
     ["role", "type", "content", "call_id", "name", "arguments", "output", "input", "id", "part", "item", "json", NAME]
 )
-words = st.sampled_from(["user", "tool", "", "message", "function_call", "shell_call", "shell_call_output", "reasoning"])
+words = st.sampled_from(
+    ["user", "tool", "", "message", "function_call", "shell_call", "shell_call_output", "reasoning"]
+)
 near_items = st.dictionaries(names, words | json_values, max_size=6)
 spoilt_items = st.builds(lambda item, more: {**item, **more}, st.sampled_from(list(ITEMS.values())[:24]), near_items)
 any_item = st.sampled_from(list(ITEMS.values())) | spoilt_items.filter(bool) | near_items | json_values

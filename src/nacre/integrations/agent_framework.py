@@ -1,0 +1,308 @@
+"""Microsoft Agent Framework: `NacreHistoryProvider`, a `HistoryProvider`; the extra is `agent-framework`.
+
+A message is stored as one of nacre's: its texts, its images, its tool calls. The results of several calls, which the
+framework puts into one message, are as many messages of a tool. Under `agent_framework` in `extra` is what these
+cannot say, so that a message is read as it was given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from agent_framework import HistoryProvider, Message
+from msgspec.structs import replace
+
+from nacre.async_sessions import AsyncSessions
+from nacre.checks import check_key, check_text, show
+from nacre.errors import Conflict, InvalidArgument
+from nacre.integrations.access import AnySessions, awaited
+from nacre.integrations.conversation import read_conversation
+from nacre.messages import Message as Stored
+from nacre.messages import ToolCall
+from nacre.sessions import Sessions
+
+NAME = "agent_framework"
+_JOINED = "joined"
+_PLAIN_TEXT = [{"type": "text"}]
+
+
+class NacreHistoryProvider(HistoryProvider):
+    """The history of agents in sessions of nacre, each under the id of its `AgentSession`.
+
+    `sessions` are `Sessions` or `AsyncSessions`, of any store. Messages that are sent again, as in a transcript that is
+    replayed, are not stored twice; what that costs does not grow with the history. With `skip_excluded`, messages that
+    a compaction has excluded are not loaded. `last` loads only the last messages.
+    """
+
+    DEFAULT_SOURCE_ID: ClassVar[str] = "nacre"
+
+    def __init__(  # noqa: PLR0913 - what every history provider takes
+        self,
+        sessions: AnySessions,
+        *,
+        source_id: str = DEFAULT_SOURCE_ID,
+        load_messages: bool = True,
+        store_inputs: bool = True,
+        store_context_messages: bool = False,
+        store_context_from: set[str] | None = None,
+        store_outputs: bool = True,
+        skip_excluded: bool = False,
+        last: int | None = None,
+    ) -> None:
+        if not isinstance(sessions, Sessions | AsyncSessions):
+            raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
+        if last is not None and (type(last) is not int or last < 1):
+            raise InvalidArgument(f"last must be a number of messages from 1 on, or None, not {show(last)}")
+        super().__init__(
+            check_text(source_id, "source_id"),
+            load_messages=load_messages,
+            store_inputs=store_inputs,
+            store_context_messages=store_context_messages,
+            store_context_from=store_context_from,
+            store_outputs=store_outputs,
+        )
+        self.skip_excluded = skip_excluded
+        self.last = last
+        self._sessions = sessions
+
+    async def get_messages(
+        self,
+        session_id: str | None,
+        *,
+        state: dict[str, Any] | None = None,  # noqa: ARG002 - for providers that keep messages in it
+        **kwargs: Any,  # noqa: ARG002 - for other providers
+    ) -> list[Message]:
+        """The messages of a session, oldest first."""
+        key = check_key(session_id)
+        found = await awaited(self._sessions).call(lambda plain: _read(plain, key, self.last)[0])
+        messages = [Message.from_dict(one) for one in found]
+        if self.skip_excluded:
+            messages = [one for one in messages if not one.additional_properties.get("_excluded", False)]
+        return messages
+
+    async def save_messages(
+        self,
+        session_id: str | None,
+        messages: Sequence[Message],
+        *,
+        state: dict[str, Any] | None = None,  # noqa: ARG002 - for providers that keep messages in it
+        **kwargs: Any,  # noqa: ARG002 - for other providers
+    ) -> None:
+        """Append those messages that are not stored yet, all or none; durable when it returns."""
+        key = check_key(session_id)
+        if messages:
+            given = [one.to_dict() for one in messages]
+            await awaited(self._sessions).call(lambda plain: _save(plain, key, given))
+
+
+def _save(plain: Sessions, key: str, given: list[dict[str, Any]]) -> None:
+    while True:
+        # Only as many as are given can be the same.
+        stored, expect = _read(plain, key, len(given))
+        new = new_messages(stored, given)
+        if not new:
+            return
+        try:
+            plain.add_messages(key, [one for message in new for one in to_stored(message)], expect=expect)
+        except Conflict:
+            # Another has written meanwhile, perhaps the same.
+            continue
+        return
+
+
+def _read(plain: Sessions, key: str, most: int | None) -> tuple[list[dict[str, Any]], int]:
+    """The last messages, and what a write expects that was made for them."""
+    wanted = None if most is None else most + 1
+    while True:
+        now = plain.snapshot(key, last=wanted)
+        stored = now.messages
+        is_whole = len(stored) >= now.live
+        while not is_whole and stored and _is_joined(stored[0]):
+            stored = stored[1:]
+        parts = read_conversation(stored, NAME, from_stored, from_chat)
+        found: list[dict[str, Any]] = []
+        for one in parts:
+            if one.pop(_JOINED, False) and found:
+                found[-1]["contents"] += one["contents"]
+            else:
+                found.append(one)
+        if most is None or wanted is None or is_whole or len(found) > most:
+            return (found if most is None else found[-most:]), now.expect
+        wanted *= 2
+
+
+def new_messages(stored: list[dict[str, Any]], given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What comes after the messages that are stored already.
+
+    Either all that is stored is somewhere in what is given, or the end of the one is the beginning of the other. One
+    message of a user without an id is no replay: people say the same twice.
+    """
+    old, new = list(map(_identity, stored)), list(map(_identity, given))
+    if not old:
+        return given
+    is_one_question = stored[-1]["role"] == "user" and old[-1][0] != "id"
+    for start in range(len(new) - len(old) + 1):
+        if new[start : start + len(old)] == old:
+            if start == 0 and len(old) == 1 and is_one_question:
+                break
+            return given[start + len(old) :]
+    for count in range(min(len(old), len(new)), 0, -1):
+        if old[-count:] == new[:count] and not (count == 1 and is_one_question):
+            return given[count:]
+    return given
+
+
+def _identity(message: dict[str, Any]) -> tuple[str, ...]:
+    if message.get("message_id") is not None:
+        return ("id", str(message["message_id"]))
+    return ("content", str(message["role"]), json.dumps(message["contents"], sort_keys=True))
+
+
+# ---- messages as they are stored
+
+
+def to_stored(message: dict[str, Any]) -> list[Stored]:
+    """What a message of the framework is stored as: one message, or one for each result of a call."""
+    rest = {name: value for name, value in message.items() if name not in ("type", "role", "contents")}
+    if not rest.get("additional_properties", True):
+        del rest["additional_properties"]
+    name = rest.pop("author_name", None)
+    groups = _groups(message["contents"])
+    found = [_store(str(message["role"]), name, group) for group in groups]
+    first = found[0]
+    found[0] = replace(first, extra={NAME: {**first.extra[NAME], **({"more": rest} if rest else {})}})
+    return [found[0], *(replace(one, extra={NAME: {**one.extra[NAME], _JOINED: True}}) for one in found[1:])]
+
+
+def _groups(contents: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Contents with at most one result in each group."""
+    groups: list[list[dict[str, Any]]] = [[]]
+    for content in contents:
+        if _is_result(content) and any(map(_is_result, groups[-1])):
+            groups.append([])
+        groups[-1].append(content)
+    return groups
+
+
+def _is_result(content: dict[str, Any]) -> bool:
+    return content["type"] == "function_result" and bool(content.get("call_id"))
+
+
+def _store(role: str, name: str | None, contents: list[dict[str, Any]]) -> Stored:
+    """One message; `contents` in its `extra` are the contents without what the message has."""
+    parts: list[dict[str, Any]] = []
+    calls: list[ToolCall] = []
+    kept: list[dict[str, Any]] = []
+    result = next(filter(_is_result, contents), None)
+    reasoning = None
+    for content in contents:
+        rest = dict(content)
+        if not rest.get("additional_properties", True):
+            del rest["additional_properties"]
+        else:
+            rest.setdefault("additional_properties", None)
+        kind, text = rest["type"], rest.get("text")
+        if kind == "text" and isinstance(text, str) and result is None:
+            parts.append({"type": "text", "text": rest.pop("text")})
+        elif kind == "text_reasoning" and isinstance(text, str) and reasoning is None:
+            reasoning = rest.pop("text")
+            rest["is_reasoning"] = True
+        elif kind in ("data", "uri") and result is None and _is_image(rest):
+            parts.append({"type": "image_url", "image_url": {"url": rest.pop("uri")}})
+        elif kind == "function_call" and rest.get("call_id") and isinstance(rest.get("name"), str):
+            calls.append(ToolCall(id=rest.pop("call_id"), name=rest.pop("name"), arguments=rest.pop("arguments", None)))
+        elif content is result:
+            del rest["call_id"]
+            if isinstance(rest.get("result"), str):
+                shown = rest.pop("result")
+                parts.append({"type": "text", "text": shown})
+                if rest.get("items") == [{"type": "text", "text": shown, "additional_properties": {}}]:
+                    rest["items"] = True
+        kept.append(rest)
+    is_text = len(parts) == 1 and parts[0]["type"] == "text"
+    return Stored(
+        role="tool" if result is not None else role,
+        content=parts[0]["text"] if is_text else parts or None,
+        tool_calls=tuple(calls),
+        tool_call_id=result["call_id"] if result is not None else None,
+        name=name,
+        reasoning=reasoning,
+        extra={
+            NAME: {
+                **({} if kept == _PLAIN_TEXT else {"contents": kept}),
+                **({"role": role} if result is not None and role != "tool" else {}),
+            }
+        },
+    )
+
+
+def _is_image(content: dict[str, Any]) -> bool:
+    return isinstance(content.get("uri"), str) and str(content.get("media_type", "")).startswith("image/")
+
+
+def _is_joined(message: Stored) -> bool:
+    return bool(message.extra.get(NAME, {}).get(_JOINED))
+
+
+def from_stored(message: Stored) -> dict[str, Any]:
+    """The message of the framework that one of our own was made of; or the part of it that this one has."""
+    own = message.extra[NAME]
+    texts: list[Any] = [message.content] if isinstance(message.content, str) else list(message.content or ())
+    calls = list(message.tool_calls)
+    contents = []
+    for kept in own.get("contents", _PLAIN_TEXT):
+        content = {"additional_properties": {}, **kept}
+        if content["additional_properties"] is None:
+            del content["additional_properties"]
+        kind = kept["type"]
+        is_result = kind == "function_result" and "call_id" not in kept
+        if kind == "text" and "text" not in kept and texts:
+            content["text"] = _text(texts.pop(0))
+        elif kept.get("is_reasoning") is True:
+            del content["is_reasoning"]
+            content["text"] = message.reasoning
+        elif kind in ("data", "uri") and "uri" not in kept and texts:
+            content["uri"] = texts.pop(0)["image_url"]["url"]
+        elif kind == "function_call" and "call_id" not in kept and calls:
+            call = calls.pop(0)
+            content |= {"call_id": call.id, "name": call.name}
+            if call.arguments is not None:
+                content["arguments"] = call.arguments
+        elif is_result:
+            content["call_id"] = message.tool_call_id
+            if "result" not in kept and texts:
+                content["result"] = _text(texts.pop(0))
+                if kept.get("items") is True:
+                    content["items"] = [{"type": "text", "text": content["result"], "additional_properties": {}}]
+        contents.append(content)
+    found = {"type": "message", "role": own.get("role", message.role), "contents": contents}
+    if message.name is not None:
+        found["author_name"] = message.name
+    joined = {_JOINED: True} if own.get(_JOINED) else {}
+    return {"additional_properties": {}, **found, **own.get("more", {}), **joined}
+
+
+def _text(part: Any) -> str:
+    return part if isinstance(part, str) else part["text"]
+
+
+def from_chat(message: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """A message of OpenAI's chat, as those of others are read."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+    contents: list[dict[str, Any]] = []
+    if message["role"] == "tool":
+        shown = "\n".join(part.get("text", f"[{part['type']}]") for part in parts)
+        contents.append({"type": "function_result", "call_id": message["tool_call_id"], "result": shown})
+    else:
+        for part in parts:
+            if part["type"] == "image_url":
+                contents.append({"type": "uri", "uri": part["image_url"]["url"], "media_type": "image/*"})
+            else:
+                contents.append({"type": "text", "text": part.get("text", f"[{part['type']}]")})
+    for call in message.get("tool_calls", ()):
+        made = call.get("function") or {"name": call["custom"]["name"], "arguments": call["custom"]["input"]}
+        contents.append({"type": "function_call", "call_id": call["id"], **made})
+    yield {"type": "message", "role": message["role"], "contents": contents, "additional_properties": {}}

@@ -1,0 +1,222 @@
+"""Messages are restored as they were given, and a transcript that is replayed does not grow, as in the own providers."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterable, Awaitable, Iterator, Mapping, Sequence
+from typing import Any
+
+import nacre
+import pytest
+from agent_framework import (
+    Agent,
+    BaseChatClient,
+    ChatResponse,
+    ChatResponseUpdate,
+    Content,
+    FunctionInvocationLayer,
+    InMemoryHistoryProvider,
+    Message,
+    ResponseStream,
+    tool,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from nacre.history.pairing import pair
+from nacre.integrations.agent_framework import NacreHistoryProvider, to_stored
+
+KINDS: dict[str, list[Content]] = {
+    "text": [Content.from_text("hello")],
+    "empty text": [Content.from_text("")],
+    "nothing": [],
+    "texts": [Content.from_text("a"), Content.from_text("b", additional_properties={"x": 1})],
+    "call": [Content.from_text("let me see"), Content.from_function_call("c1", "ls", arguments='{"path": "."}')],
+    "calls": [Content.from_function_call("c1", "ls", arguments={"a": 1}), Content.from_function_call("c2", "ls")],
+    "result": [Content.from_function_result("c1", result="a.py")],
+    "results": [Content.from_function_result("c1", result="a.py"), Content.from_function_result("c2", result="b.py")],
+    "failed": [Content.from_function_result("c1", result="no", exception="ValueError")],
+    "image": [Content.from_text("look"), Content.from_data(b"abc", "image/png")],
+    "link": [Content.from_uri("https://example.org/a.png", media_type="image/png"), Content.from_text("after")],
+    "audio": [Content.from_data(b"abc", "audio/wav")],
+    "reasoning": [Content.from_text_reasoning(text="hm", protected_data="x"), Content.from_text("yes")],
+    "reasonings": [Content.from_text_reasoning(text="a"), Content.from_text_reasoning(text="b")],
+    "error": [Content.from_error(message="broken")],
+    "hosted": [Content.from_hosted_file("file_1")],
+    "approval": [Content.from_function_approval_request("a1", Content.from_function_call("c1", "ls"))],
+}
+messages = st.builds(
+    lambda role, kinds, **named: Message(role, [copy.deepcopy(one) for kind in kinds for one in KINDS[kind]], **named),
+    st.sampled_from(["user", "assistant", "tool", "system"]),
+    st.lists(st.sampled_from(list(KINDS)), max_size=3),
+    author_name=st.none() | st.text(max_size=5),
+    message_id=st.none() | st.sampled_from(["m1", "m2", "m3"]),
+    additional_properties=st.sampled_from([{}, {"x": [1]}, {"_excluded": True}]),
+)
+
+
+def dicts(found: Sequence[Message]) -> list[dict[str, Any]]:
+    return [one.to_dict() for one in found]
+
+
+@given(st.lists(messages, max_size=4))
+def test_messages_are_restored(given: list[Message]) -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        for number, one in enumerate(given):
+            provider = NacreHistoryProvider(sessions)
+            await provider.save_messages(f"s{number}", [one])
+            assert dicts(await provider.get_messages(f"s{number}")) == dicts([one])
+
+    with nacre.open(":memory:") as sessions:
+        asyncio.run(run(sessions))
+
+
+pool = st.lists(messages, min_size=1, max_size=4)
+
+
+@given(pool, st.data())
+def test_saving_again_and_again_gives_what_the_own_provider_gives(pool: list[Message], data: st.DataObject) -> None:
+    pool = [one for one in pool if one.contents]
+
+    async def run(sessions: nacre.Sessions) -> None:
+        ours, theirs = NacreHistoryProvider(sessions), InMemoryHistoryProvider()
+        state: dict[str, Any] = {}
+        sent: list[Message] = []
+        for _ in range(data.draw(st.integers(1, 6))):
+            new = [copy.deepcopy(pool[at]) for at in data.draw(st.lists(st.integers(0, len(pool) - 1), max_size=3))]
+            replayed = data.draw(st.sampled_from([0, 1, 2, len(sent)]))
+            batch = [*sent[len(sent) - replayed :], *new]
+            await theirs.save_messages("s", batch, state=state)
+            await ours.save_messages("s", batch)
+            sent += new
+            expected = await theirs.get_messages("s", state=state)
+            assert dicts(await ours.get_messages("s")) == dicts(expected)
+
+    if pool:
+        with nacre.open(":memory:") as sessions:
+            asyncio.run(run(sessions))
+
+
+def test_a_replayed_transcript_does_not_grow() -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        provider, sent = NacreHistoryProvider(sessions), []
+        for n in range(20):
+            sent += [Message("user", [f"question {n}"]), Message("assistant", [f"answer {n}"])]
+            await provider.save_messages("s", sent)
+            await provider.save_messages("s", sent)
+        assert len(sessions.transcript("s")) == 40
+
+    with nacre.open(":memory:") as sessions:
+        asyncio.run(run(sessions))
+
+
+def test_several_results_are_as_many_messages_for_others() -> None:
+    given = [Message("user", ["ls"]), Message("assistant", KINDS["calls"]), Message("tool", KINDS["results"])]
+    shown = pair([one for message in given for one in to_stored(message.to_dict())])
+    assert [(one.role, one.content, one.tool_call_id) for one in shown] == [
+        ("user", "ls", None),
+        ("assistant", "", None),
+        ("tool", "a.py", "c1"),
+        ("tool", "b.py", "c2"),
+    ]
+
+
+def test_a_message_of_another_framework_is_read() -> None:
+    with nacre.open(":memory:") as sessions:
+        call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+        sessions.add_message("s", "user", "hello")
+        sessions.add_full_message("s", {"role": "assistant", "content": None, "tool_calls": [call]})
+        sessions.add_full_message("s", {"role": "tool", "content": "a.py", "tool_call_id": "c1"})
+        found = asyncio.run(NacreHistoryProvider(sessions).get_messages("s"))
+    assert [(one.role, [content.type for content in one.contents]) for one in found] == [
+        ("user", ["text"]),
+        ("assistant", ["function_call"]),
+        ("tool", ["function_result"]),
+    ]
+
+
+# ---- a real agent
+
+
+class ScriptedClient(FunctionInvocationLayer, BaseChatClient):  # type: ignore[type-arg, misc]
+    """Gives one message after the other, and keeps what it was asked."""
+
+    def __init__(self, *replies: Message) -> None:
+        super().__init__()
+        self.replies = list(replies)
+        self.asked: list[list[dict[str, Any]]] = []
+
+    def _inner_get_response(
+        self, *, messages: Sequence[Message], stream: bool, options: Mapping[str, Any], **_: Any
+    ) -> Awaitable[ChatResponse[Any]] | ResponseStream[ChatResponseUpdate, ChatResponse[Any]]:
+        del options
+        # Which provider a message came from is not the same.
+        self.asked.append([{**one, "additional_properties": {}} for one in dicts(messages)])
+        reply = self.replies.pop(0)
+        if not stream:
+
+            async def answer() -> ChatResponse[Any]:
+                return ChatResponse(messages=[reply])
+
+            return answer()
+
+        async def updates() -> AsyncIterable[ChatResponseUpdate]:
+            yield ChatResponseUpdate(role="assistant", contents=list(reply.contents), message_id="m")
+
+        return ResponseStream(updates(), finalizer=lambda found: ChatResponse.from_updates(found))
+
+
+@tool(approval_mode="never_require")
+def weather(city: str) -> str:
+    """The weather of a city."""
+    return f"sun in {city}"
+
+
+@pytest.fixture(params=["sessions", "async sessions"])
+def given_sessions(request: pytest.FixtureRequest, place: str) -> Iterator[nacre.Sessions | nacre.AsyncSessions]:
+    with nacre.open(place) as sessions:
+        yield sessions if request.param == "sessions" else nacre.AsyncSessions.of(sessions)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_agent_remembers_as_with_its_own_provider(
+    given_sessions: nacre.Sessions | nacre.AsyncSessions, *, stream: bool
+) -> None:
+    calls = [Content.from_function_call(f"c{n}", "weather", arguments=f'{{"city": "{n}"}}') for n in range(2)]
+
+    async def talk(provider: Any) -> Any:
+        client = ScriptedClient(
+            Message("assistant", ["hi Ann"]), Message("assistant", calls), Message("assistant", ["sun"])
+        )
+        agent = Agent(client=client, tools=[weather], context_providers=[provider])
+        session = agent.create_session(session_id="s")
+        for text in ("I am Ann", "weather?"):
+            if stream:
+                async for _ in agent.run(text, session=session, stream=True):
+                    pass
+            else:
+                await agent.run(text, session=session)
+        return client.asked
+
+    async def run() -> None:
+        expected = await talk(InMemoryHistoryProvider())
+        asked = await talk(NacreHistoryProvider(given_sessions, source_id=InMemoryHistoryProvider.DEFAULT_SOURCE_ID))
+        assert len(asked) == 3
+        assert asked == expected
+        assert len(await NacreHistoryProvider(given_sessions).get_messages("s")) == 6
+
+    asyncio.run(run())
+
+
+# ---- at the door
+
+
+def test_wrong_arguments_are_refused() -> None:
+    wrong: Any = "place"
+    with pytest.raises(nacre.InvalidArgument, match="sessions"):
+        NacreHistoryProvider(wrong)
+    with nacre.open(":memory:") as sessions:
+        with pytest.raises(nacre.InvalidKey):
+            asyncio.run(NacreHistoryProvider(sessions).get_messages(None))
+        with pytest.raises(nacre.InvalidKey):
+            asyncio.run(NacreHistoryProvider(sessions).save_messages("", [Message("user", ["x"])]))
