@@ -1,0 +1,141 @@
+"""The process that has the store open, and dies where it should: `python -m nacre.testing.conformance.child`.
+
+Each line of its input is a JSON list, a command and its arguments; each is answered by one line, `{"ok": …}` or
+`{"error": …}`. An append is answered after it has returned, so that a line that was read is an acknowledgement.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import warnings
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from nacre.testing.conformance.store import Store, load_factory, reasons_not_to_ask
+
+# Calls that change what is on disk. Before and after each of them the process may die: see `Steps`.
+_CHANGES = frozenset(
+    {
+        "close",
+        "commit",
+        "execute",
+        "executemany",
+        "executescript",
+        "fdatasync",
+        "flush",
+        "fsync",
+        "ftruncate",
+        "link",
+        "mkdir",
+        "open",
+        "pwrite",
+        "pwritev",
+        "remove",
+        "rename",
+        "replace",
+        "rmdir",
+        "truncate",
+        "unlink",
+        "write",
+        "writelines",
+        "writev",
+    }
+)
+
+
+class Steps:
+    """Counts the steps of an append, and kills the process at one of them.
+
+    A step is the moment before or after a call from Python into C that changes files. The profiler of the
+    interpreter reports these calls, in threads that begin after `watch` too.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last: int | None = None
+
+    def watch(self) -> None:
+        threading.setprofile(self._see)
+        sys.setprofile(self._see)
+
+    def _see(self, _frame: FrameType, event: str, called: Any) -> None:
+        if event in {"c_call", "c_return"} and called.__name__ in _CHANGES:
+            self.count += 1
+            if self.count == self.last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def serve(factory_name: str, path: Path) -> None:
+    """Answer commands until the input ends."""
+    # The answers have the output to themselves, whatever a library prints.
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    warnings.simplefilter("ignore")  # what a library warns its users of is not what is tested
+    logging.disable(logging.ERROR)
+
+    def answer(**fields: Any) -> None:
+        output.write(json.dumps(fields) + "\n")
+        output.flush()
+
+    # `import nacre` takes the working directory off the path in such a process. The caller named a module that may well
+    # be there; it comes last, so that no file in it replaces another module.
+    sys.path.append(str(Path.cwd()))
+    try:
+        factory = load_factory(factory_name)
+        answer(ok=dict(reasons_not_to_ask(factory)))
+    except Exception as error:  # noqa: BLE001 - anything can go wrong in what others wrote, and is the answer
+        answer(error=_sentence(error))
+        return
+    steps = Steps()
+    store: Store | None = None
+    for line in sys.stdin:
+        command, *arguments = json.loads(line)
+        try:
+            if command == "watch":  # before the store is opened, which may start threads
+                steps.watch()
+                answer(ok=None)
+                continue
+            store = store or factory(path)
+            if command == "flood":
+                for number in itertools.count():
+                    store.append(arguments[0], f"{arguments[1]} {number}", f"{arguments[1]}-{number}")
+                    answer(ok=number)
+            answer(ok=_act(store, steps, command, arguments))
+            if command == "close":
+                store = None
+        except Exception as error:  # noqa: BLE001 - as above
+            answer(error=_sentence(error))
+
+
+def _act(store: Store, steps: Steps, command: str, arguments: list[Any]) -> Any:
+    if command == "append":
+        store.append(*arguments)
+    elif command == "count":
+        steps.count = 0
+        store.append(*arguments)
+        return steps.count
+    elif command == "die":
+        steps.count, steps.last = 0, arguments[0]
+        store.append(*arguments[1:])
+        steps.last = None
+    elif command == "read":
+        return list(store.read(*arguments))
+    elif command == "close":
+        store.close()
+    return None
+
+
+def _sentence(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], Path(sys.argv[2]))

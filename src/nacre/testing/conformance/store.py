@@ -1,0 +1,70 @@
+"""How a store is described to the suite, and nacre described that way."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import nacre
+from nacre.errors import InvalidArgument
+
+
+class Store(Protocol):
+    """What the suite does with a store.
+
+    `append` returns when the message is stored as safely as the store promises, and raises if it is not. `id` names
+    this one write: a second call with the same id is a retry. A store without such ids ignores it, and says so in
+    `not_applicable`.
+    """
+
+    def append(self, session: str, text: str, id: str) -> None: ...
+
+    def read(self, session: str) -> list[str]: ...
+
+    def close(self) -> None: ...
+
+
+Factory: TypeAlias = Callable[[Path], Store]
+"""Opens the store in a directory, which may be empty or hold what an earlier process left there.
+
+It may have an attribute `not_applicable`: the names of checks that cannot be asked of this store, each with the reason.
+"""
+
+
+class NacreStore:
+    """nacre's files, as they are by default."""
+
+    def __init__(self, path: Path) -> None:
+        self._sessions = nacre.open(path)
+
+    def append(self, session: str, text: str, id: str) -> None:
+        self._sessions.add_message(session, "user", text, id=id)
+
+    def read(self, session: str) -> list[str]:
+        return [str(message.content) for message in self._sessions.get_history(session)]
+
+    def close(self) -> None:
+        self._sessions.close()
+
+
+def open_nacre(path: Path) -> Store:
+    return NacreStore(path)
+
+
+def load_factory(name: str) -> Factory:
+    """Import `module:factory`."""
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise InvalidArgument(f"a factory is named module:function, not {name!r}")
+    found = getattr(importlib.import_module(module), attribute, None)
+    if not callable(found):
+        raise InvalidArgument(f"{module!r} has no function {attribute!r} to open a store with")
+    factory: Factory = found
+    return factory
+
+
+def reasons_not_to_ask(factory: Factory) -> Mapping[str, str]:
+    given: Mapping[str, str] = getattr(factory, "not_applicable", {})
+    return given

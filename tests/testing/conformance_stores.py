@@ -1,0 +1,311 @@
+"""A small true store, and copies of it with one planted fault each, for the tests of the conformance suite."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+class Lines:
+    """A true store: a line of JSON per message, flushed under a lock; a torn tail is removed by the next append."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def file(self, session: str) -> Path:
+        return self.path / f"{session}.jsonl"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        with (self.path / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def entries(self, session: str) -> list[dict[str, str]]:
+        if not self.file(session).exists():
+            return []
+        whole, _, _ = self.file(session).read_bytes().rpartition(b"\n")
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def repair(self, session: str) -> None:
+        with self.file(session).open("ab+") as file:
+            file.seek(0)
+            whole, newline, _ = file.read().rpartition(b"\n")
+            file.truncate(len(whole + newline))
+
+    def is_known(self, session: str, id: str) -> bool:
+        return any(entry["id"] == id for entry in self.entries(session))
+
+    def write(self, session: str, entry: dict[str, str]) -> None:
+        with self.file(session).open("ab", buffering=0) as file:
+            file.write(json.dumps(entry).encode() + b"\n")
+            os.fsync(file.fileno())
+
+    def append(self, session: str, text: str, id: str) -> None:
+        with self.locked():
+            self.repair(session)
+            if not self.is_known(session, id):
+                self.write(session, {"id": id, "text": text})
+
+    def read(self, session: str) -> list[str]:
+        return [entry["text"] for entry in self.entries(session)]
+
+    def close(self) -> None:
+        pass
+
+
+class WithoutIds(Lines):
+    not_applicable = {"idempotent-retry": "it takes no ids"}  # noqa: RUF012 - as a user would write it
+
+    def is_known(self, session: str, id: str) -> bool:
+        return False
+
+
+class WritesLater(Lines):
+    """Acknowledges first, and writes in a thread."""
+
+    def append(self, session: str, text: str, id: str) -> None:
+        def work() -> None:
+            time.sleep(0.02)
+            Lines.append(self, session, text, id)
+
+        self.last = threading.Thread(target=work)
+        self.last.start()
+
+    def close(self) -> None:
+        self.last.join()
+
+
+class FlushesAtClose(Lines):
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.files: dict[str, Any] = {}
+
+    def write(self, session: str, entry: dict[str, str]) -> None:
+        file = self.files.setdefault(session, self.file(session).open("ab"))
+        file.write(json.dumps(entry).encode() + b"\n")
+
+    def read(self, session: str) -> list[str]:
+        self.close()
+        return super().read(session)
+
+    def close(self) -> None:
+        for file in self.files.values():
+            file.flush()
+
+
+class RewritesInPlace(Lines):
+    def write(self, session: str, entry: dict[str, str]) -> None:
+        text = "".join(json.dumps(one) + "\n" for one in [*self.entries(session), entry])
+        with self.file(session).open("w") as file:
+            file.write(text)
+
+
+class DoublesAtOpen(Lines):
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        for file in path.glob("*.jsonl"):
+            entries = self.entries(file.stem)
+            self.write(file.stem, {**entries[-1], "id": "doubled"})
+
+
+class DropsTheLastAtOpen(Lines):
+    """Takes a last line for torn that is whole."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        for file in path.glob("*.jsonl"):
+            file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+class SortsWhatItReads(Lines):
+    def read(self, session: str) -> list[str]:
+        return sorted(super().read(session))
+
+
+class NewestFirst(Lines):
+    def read(self, session: str) -> list[str]:
+        return super().read(session)[::-1]
+
+
+class StripsTexts(Lines):
+    def read(self, session: str) -> list[str]:
+        return [" ".join(text.split()) for text in super().read(session)]
+
+
+class MixesSessions(Lines):
+    def file(self, session: str) -> Path:
+        return super().file("all")
+
+
+class DropsRepeatedTexts(Lines):
+    def is_known(self, session: str, id: str) -> bool:
+        return any(entry["id"] in {id, self.text(entry)} for entry in self.entries(session))
+
+    @staticmethod
+    def text(entry: dict[str, str]) -> str:
+        return entry["text"]
+
+    def append(self, session: str, text: str, id: str) -> None:
+        if text not in self.read(session):
+            super().append(session, text, id)
+
+
+class IgnoresIds(Lines):
+    def is_known(self, session: str, id: str) -> bool:
+        return False
+
+
+class ForgetsIdsAtClose(Lines):
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.ids: set[str] = set()
+
+    def is_known(self, session: str, id: str) -> bool:
+        known = id in self.ids
+        self.ids.add(id)
+        return known
+
+
+class WritesFromACache(Lines):
+    """Reads once, and writes what it has in memory over what another process wrote."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.cache: dict[str, list[dict[str, str]]] = {}
+
+    def write(self, session: str, entry: dict[str, str]) -> None:
+        known = self.cache.setdefault(session, self.entries(session))
+        known.append(entry)
+        other = self.file(session).with_suffix(".new")
+        other.write_text("".join(json.dumps(one) + "\n" for one in known))
+        other.replace(self.file(session))
+
+    def read(self, session: str) -> list[str]:
+        self.cache.setdefault(session, self.entries(session))
+        return super().read(session)
+
+
+class ReadsChangesWrites(WritesFromACache):
+    """Reads before every write, but takes no lock."""
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        yield
+
+    def write(self, session: str, entry: dict[str, str]) -> None:
+        self.cache[session] = self.entries(session)
+        time.sleep(0.002)
+        entries = [*self.cache[session], entry]
+        other = self.path / f"{os.getpid()}.new"
+        other.write_text("".join(json.dumps(one) + "\n" for one in entries))
+        other.replace(self.file(session))
+
+
+class RefusesTheSecondProcess(Lines):
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.lock = (path / "owner").open("w")
+        fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class SwallowsTheNext(Lines):
+    """Writes the next line right after a torn one, and skips the line that this makes."""
+
+    def repair(self, session: str) -> None:
+        pass
+
+    def entries(self, session: str) -> list[dict[str, str]]:
+        found = []
+        for line in self.file(session).read_bytes().splitlines() if self.file(session).exists() else ():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue
+        return found
+
+
+class CannotReadATornLine(SwallowsTheNext):
+    def entries(self, session: str) -> list[dict[str, str]]:
+        lines = self.file(session).read_bytes().splitlines() if self.file(session).exists() else ()
+        return [json.loads(line) for line in lines]
+
+
+class BeginsAgainWhenTorn(CannotReadATornLine):
+    def entries(self, session: str) -> list[dict[str, str]]:
+        try:
+            return super().entries(session)
+        except ValueError:
+            self.file(session).write_bytes(b"")
+            return []
+
+
+class GivesHalfAMessage(Lines):
+    """Its lines are plain texts, so that half of one is a text too."""
+
+    def repair(self, session: str) -> None:
+        if self.file(session).exists() and not self.file(session).read_bytes().endswith(b"\n"):
+            with self.file(session).open("a") as file:
+                file.write("\n")
+
+    def entries(self, session: str) -> list[dict[str, str]]:
+        lines = self.file(session).read_text(errors="replace").splitlines() if self.file(session).exists() else ()
+        return [{"id": line, "text": line} for line in lines]
+
+    def write(self, session: str, entry: dict[str, str]) -> None:
+        with self.file(session).open("a") as file:
+            file.write(entry["text"] + "\n")
+
+
+class ReadOnlyWhenTorn(Lines):
+    def repair(self, session: str) -> None:
+        if self.file(session).exists() and not self.file(session).read_bytes().endswith(b"\n"):
+            raise RuntimeError("the file is damaged")
+
+
+class Hangs(Lines):
+    def append(self, session: str, text: str, id: str) -> None:
+        time.sleep(600)
+
+
+class EndsItsProcess(Lines):
+    def append(self, session: str, text: str, id: str) -> None:
+        os._exit(3)
+
+
+# Each fault, the check that must find it, and what the check says.
+PLANTED = [
+    (WritesLater, "crash-while-writing", "lost"),
+    (FlushesAtClose, "crash-while-writing", "lost"),
+    (FlushesAtClose, "crash-inside", "lost"),
+    (RewritesInPlace, "crash-inside", "lost"),
+    (DropsTheLastAtOpen, "crash-inside", "lost"),
+    (DoublesAtOpen, "crash-while-writing", "more than once"),
+    (SortsWhatItReads, "crash-while-writing", "another order"),
+    (DoublesAtOpen, "reopen", "more than once"),
+    (DropsTheLastAtOpen, "reopen", "lost"),
+    (NewestFirst, "reopen", "another order"),
+    (StripsTexts, "reopen", "lost"),
+    (MixesSessions, "reopen", "nobody wrote"),
+    (DropsRepeatedTexts, "reopen", "lost"),
+    (DropsRepeatedTexts, "idempotent-retry", "lost"),
+    (IgnoresIds, "idempotent-retry", "more than once"),
+    (ForgetsIdsAtClose, "idempotent-retry", "more than once"),
+    (WritesFromACache, "two-processes", "lost"),
+    (ReadsChangesWrites, "two-processes", "lost"),
+    (RefusesTheSecondProcess, "two-processes", "BlockingIOError"),
+    (SwallowsTheNext, "torn-tail", "lost"),
+    (CannotReadATornLine, "torn-tail", "cannot be read"),
+    (BeginsAgainWhenTorn, "torn-tail", "lost"),
+    (GivesHalfAMessage, "torn-tail", "nobody wrote"),
+    (ReadOnlyWhenTorn, "torn-tail", "nothing can be appended"),
+    (Hangs, "reopen", "no answer within"),
+    (EndsItsProcess, "reopen", "ended with status 3"),
+]

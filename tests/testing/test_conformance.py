@@ -1,0 +1,76 @@
+"""The conformance suite passes what keeps its promises, and finds every planted fault."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nacre
+from nacre.testing.conformance import CHECKS, run
+from tests.testing.conformance_stores import PLANTED, Lines
+
+HERE = "tests.testing.conformance_stores"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("factory", ["nacre.testing.conformance:open_nacre", f"{HERE}:Lines"])
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_true_store_passes(factory: str, check: str) -> None:
+    (outcome,) = run(factory, only=[check]).outcomes
+    assert outcome.status == "passed", outcome.why
+
+
+@pytest.mark.parametrize(("store", "check", "said"), PLANTED, ids=lambda value: getattr(value, "__name__", None))
+def test_a_planted_fault_is_found(store: type[Lines], check: str, said: str) -> None:
+    timeout = 2 if store.__name__ == "Hangs" else 60
+    report = run(f"{HERE}:{store.__name__}", only=[check], timeout=timeout)
+    (outcome,) = report.outcomes
+    assert outcome.status == "failed"
+    assert said in outcome.why
+    assert not report.passed
+
+
+def test_every_check_was_seen_to_fail() -> None:
+    assert {check for _, check, _ in PLANTED} == set(CHECKS)
+
+
+def test_what_cannot_be_asked_is_not_applicable_with_the_reason_the_store_gives() -> None:
+    report = run(f"{HERE}:WithoutIds", only=["idempotent-retry"])
+    assert [(it.status, it.why) for it in report.outcomes] == [("not applicable", "it takes no ids")]
+    assert report.passed
+
+
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [("no_such_module:Store", "No module named"), (f"{HERE}:Missing", "has no function"), ("nothing", "is named")],
+)
+def test_a_factory_that_cannot_be_imported_is_no_verdict(factory: str, said: str) -> None:
+    with pytest.raises(nacre.InvalidArgument, match=said):
+        run(factory)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(nacre.InvalidArgument, match="no check 'crashh'"):
+        run(f"{HERE}:Lines", only=["crashh"])
+    with pytest.raises(nacre.InvalidArgument, match="at least 2"):
+        run(f"{HERE}:Lines", kills=1)
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "nacre.testing.conformance", *arguments]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_command_prints_a_line_per_check_and_its_exit_code_says_whether_one_failed() -> None:
+    good = command(f"{HERE}:Lines", "--only", "reopen")
+    assert (good.returncode, good.stderr) == (0, "")
+    assert good.stdout.splitlines()[1].split()[:2] == ["reopen", "passed"]
+    bad = command(f"{HERE}:NewestFirst", "--only", "reopen", "--json")
+    assert bad.returncode == 1
+    report = json.loads(bad.stdout)
+    assert (report["passed"], report["outcomes"][0]["status"]) == (False, "failed")
+    assert command("no_such_module:Store").returncode == 2
