@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import secrets
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, redirect_stdout, suppress
 from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
@@ -277,7 +278,7 @@ def _client_of(context: Context) -> str:
 
 
 def _resource(item: archive.SessionItem) -> types.Resource:
-    title = one_line(item.title) or item.key
+    title = _flat(item.title) or item.key
     return types.Resource(
         uri=item.uri,
         name=item.key,
@@ -286,6 +287,10 @@ def _resource(item: archive.SessionItem) -> types.Resource:
         + (f"; untrusted: {item.untrusted}" if item.untrusted else ""),
         mime_type=MARKDOWN,
     )
+
+
+def _flat(text: str) -> str:
+    return visible(" ".join(text.split()))
 
 
 def _as_markdown(found: Conversation) -> str:
@@ -302,10 +307,10 @@ def _as_markdown(found: Conversation) -> str:
         return f"[untrusted {fence}: {doubt}]\n{text}\n[end of untrusted {fence}]\n"
 
     shown = f"{len(found.messages)} of {found.total} messages"
-    head = f"# {visible(one_line(found.key))}\n\n{shown}" + (f" · untrusted: {found.untrusted}" * bool(found.untrusted))
+    head = f"# {_flat(found.key)}\n\n{shown}" + (f" · untrusted: {found.untrusted}" * bool(found.untrusted))
     pieces = [f"{head}\n"]
     if found.title:
-        pieces.append(f"## title\n\n{mark(one_line(found.title), found.untrusted)}")
+        pieces.append(f"## title\n\n{mark(_flat(found.title), found.untrusted)}")
     if found.summary:
         pieces.append(f"## summary of what came before\n\n{mark(found.summary, found.untrusted)}")
     for one in found.messages:
@@ -414,13 +419,20 @@ def _connection_of(context: Context) -> str:
 # ---- over stdio
 
 
+@asynccontextmanager
+async def _print_to_stderr() -> AsyncIterator[None]:
+    with redirect_stdout(sys.stderr):
+        yield
+
+
 async def serve_stdio(server: Server[Any]) -> None:
     """Serve the program that started this one, until it closes stdin or is gone.
 
     While it runs, what else is printed goes to stderr: stdout has nothing but the protocol.
     """
     try:
-        async with stdio_server() as (reading, writing):
+        # The package gives the descriptor back in the end, and what Python had kept in its buffer would follow.
+        async with stdio_server() as (reading, writing), _print_to_stderr():
             await server.run(reading, writing, server.create_initialization_options())
     except* BrokenPipeError:
         logger.info("the client is gone")

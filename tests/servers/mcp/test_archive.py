@@ -1,0 +1,282 @@
+"""What other agents get of a store, without the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import nacre
+from nacre import Message, Sessions
+from nacre.config import load
+from nacre.errors import Conflict, InvalidArgument, SessionNotFound
+from nacre.servers.mcp import key_of, open_archive, uri_of
+from nacre.servers.mcp_archive import (
+    CLIENT,
+    GUEST,
+    MAX_TEXT,
+    TOOL,
+    AppendMessage,
+    Archive,
+    Conversation,
+    ListSessions,
+    NotOffered,
+    ReadSession,
+    RecallMemory,
+    SearchSessions,
+    schema_of,
+)
+from tests.servers.mcp.conftest import ATTACK, Place
+from tests.servers.mcp.conftest import GUEST as GUEST_KEY
+
+
+@pytest.fixture
+def sessions(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sessions]:
+    monkeypatch.setenv("NACRE_CONFIG", place.environ["NACRE_CONFIG"])
+    with nacre.open(place.root) as opened:
+        yield opened
+
+
+@pytest.fixture
+def archive(sessions: Sessions, place: Place) -> Archive:
+    return open_archive(sessions, load(), root=str(place.root), main_root=str(place.root), write="agent:")
+
+
+def append(archive: Archive, key: str, text: str = "hello", *, id: str = "") -> int:
+    return archive.append(AppendMessage(key=key, text=text, id=id), client="tests").n
+
+
+# ---- what is listed, read and found
+
+
+def test_a_list_has_no_internal_sessions(archive: Archive) -> None:
+    assert {item.key for item in archive.list(ListSessions(state="all")).sessions} == {"cli:1", GUEST_KEY}
+    assert archive.list(ListSessions(prefix="nacre:")).sessions == []
+
+
+@pytest.mark.parametrize("name", ["nacre:notes", "agent:notes", "nacre:aliases", "nacre:memory", "cli:2", "", "\0"])
+def test_what_is_internal_or_not_there_is_not_found(name: str, archive: Archive) -> None:
+    with pytest.raises(SessionNotFound, match="there is no"):
+        archive.read(ReadSession(key=name))
+
+
+def test_a_search_finds_nothing_internal_though_it_is_named(archive: Archive) -> None:
+    for query in ('pearl session:"nacre:notes"', "pearl session:agent:notes", "internal pearl"):
+        assert "internal" not in str(archive.search(SearchSessions(query=query)))
+    with pytest.raises(SessionNotFound):
+        archive.search(SearchSessions(query="pearl", key="agent:notes"))
+
+
+def test_an_other_name_leads_to_a_session_of_the_owner(archive: Archive) -> None:
+    assert archive.read(ReadSession(key="agent:shells")).key == "cli:1"
+
+
+def test_everything_of_a_guest_is_untrusted(archive: Archive) -> None:
+    listed = {item.key: item.untrusted for item in archive.list(ListSessions()).sessions}
+    assert listed == {"cli:1": "", GUEST_KEY: GUEST}
+    found = archive.read(ReadSession(key=GUEST_KEY))
+    assert (found.untrusted, [one.untrusted for one in found.messages]) == (GUEST, [GUEST])
+    assert archive.read(ReadSession(key=GUEST_KEY, around=found.messages[0].n)).untrusted == GUEST
+    hits = archive.search(SearchSessions(query="pearl")).results
+    assert {(hit.key, hit.untrusted) for hit in hits} == {("cli:1", ""), (GUEST_KEY, GUEST)}
+
+
+def test_an_owner_in_a_channel_is_trusted_and_the_child_of_a_guests_session_is_not(
+    archive: Archive, sessions: Sessions
+) -> None:
+    sessions.add_message("irc:net:%23room::ann", "user", "hello")
+    child = f"{GUEST_KEY}/call-1"
+    sessions.set_meta(child, parent=GUEST_KEY)
+    sessions.add_message(child, "user", ATTACK)
+    sessions.set_meta("irc:net:%23room::ann/call-1", parent="irc:net:%23room::ann")
+    assert archive.read(ReadSession(key="irc:net:%23room::ann")).untrusted == ""
+    assert archive.read(ReadSession(key="irc:net:%23room::ann/call-1")).untrusted == ""
+    assert archive.read(ReadSession(key=child)).untrusted == GUEST
+
+
+def test_the_output_of_tools_is_untrusted(archive: Archive, sessions: Sessions) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "web_fetch", "arguments": '{"url": "x"}'}}
+    sessions.add_full_message("cli:3", {"role": "assistant", "content": None, "tool_calls": [call]})
+    sessions.add_full_message("cli:3", Message(role="tool", content=ATTACK, tool_call_id="c"))
+    found = archive.read(ReadSession(key="cli:3")).messages
+    assert [(one.role, one.untrusted) for one in found] == [("assistant", ""), ("tool", TOOL)]
+    assert found[0].text == '[calls web_fetch: url="x"]'
+
+
+def test_pages_are_bounded_and_join_without_gaps(archive: Archive, sessions: Sessions) -> None:
+    sessions.add_messages("cli:long", [Message(role="user", content=f"{n} " + "x" * 9000) for n in range(60)])
+    texts, cursor, pages = list[str](), "", 0
+    while pages == 0 or cursor:
+        page = archive.read(ReadSession(key="cli:long", limit=30, cursor=cursor, max_chars=MAX_TEXT))
+        assert sum(len(one.text) for one in page.messages) <= MAX_TEXT
+        texts = [one.text for one in page.messages] + texts
+        cursor, pages = page.next_cursor, pages + 1
+    assert [int(text.split()[0]) for text in texts] == list(range(60))
+    assert pages == 6
+
+
+def test_a_long_message_is_cut_and_says_so(archive: Archive, sessions: Sessions) -> None:
+    sessions.add_message("cli:long", "user", "x" * 1_000_000)
+    (one,) = archive.read(ReadSession(key="cli:long", max_chars=100)).messages
+    assert (len(one.text), one.left_out) == (100, 999_900)
+    (one,) = archive.read(ReadSession(key="cli:long", around=one.n, max_chars=MAX_TEXT)).messages
+    assert len(one.text) == MAX_TEXT
+
+
+def test_a_message_is_read_with_those_around_it(archive: Archive, sessions: Sessions) -> None:
+    sessions.add_messages("cli:many", [Message(role="user", content=str(n)) for n in range(50)])
+    (hit,) = archive.search(SearchSessions(query="30", key="cli:many")).results
+    found = archive.read(ReadSession(key=hit.key, around=hit.n, generation=hit.generation, limit=5))
+    assert [one.text for one in found.messages] == ["28", "29", "30", "31", "32"]
+    before = archive.read(ReadSession(key=hit.key, cursor=found.next_cursor, limit=2))
+    assert [one.text for one in before.messages] == ["26", "27"]
+
+
+def test_a_message_of_an_archived_generation_is_read(archive: Archive, sessions: Sessions) -> None:
+    sessions.archive("cli:1")
+    sessions.add_message("cli:1", "user", "A new one.")
+    (hit,) = archive.search(SearchSessions(query="mother", key="cli:1")).results
+    found = archive.read(ReadSession(key="cli:1", around=hit.n, generation=hit.generation))
+    assert [(one.text, one.live) for one in found.messages][-1] == ("Mother-of-pearl.", False)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        ReadSession(key="cli:1", cursor="nonsense"),
+        ReadSession(key="cli:1", cursor="0/999999999999999999999999"),
+        ReadSession(key="cli:1", around=77),
+        ReadSession(key="cli:1", around=2, generation="none"),
+        ReadSession(key="cli:1", around=2, cursor="x/2"),
+    ],
+)
+def test_a_wrong_place_is_told(wanted: ReadSession, archive: Archive) -> None:
+    with pytest.raises(InvalidArgument):
+        archive.read(wanted)
+
+
+def test_a_wrong_cursor_of_a_list_is_told(archive: Archive) -> None:
+    with pytest.raises(InvalidArgument, match="cursor"):
+        archive.list(ListSessions(cursor="nonsense"))
+
+
+def test_a_message_that_was_erased_is_gone(archive: Archive, sessions: Sessions) -> None:
+    sessions.redact("cli:1", 2)
+    assert "What is nacre" not in str(archive.read(ReadSession(key="cli:1")))
+
+
+# ---- memory
+
+
+def test_memory_is_recalled_with_its_source(archive: Archive) -> None:
+    assert archive.memory is not None
+    archive.memory.remember("The boat is in Lisbon.", subject="boat", key="cli:1")
+    archive.memory.remember("Mallory owns the boat.", subject="boat", key=GUEST_KEY)
+    found = archive.recall(RecallMemory(query="boat")).memories
+    assert {(one.text, one.key, one.untrusted) for one in found} == {
+        ("The boat is in Lisbon.", "cli:1", ""),
+        ("Mallory owns the boat.", GUEST_KEY, GUEST),
+    }
+
+
+def test_memory_that_is_turned_off_is_not_offered(sessions: Sessions) -> None:
+    with pytest.raises(NotOffered, match="turned off"):
+        Archive(sessions, uri=uri_of).recall(RecallMemory(query="boat"))
+
+
+# ---- appending
+
+
+def test_what_is_appended_is_marked_and_never_the_owners_words(archive: Archive, sessions: Sessions) -> None:
+    archive.append(AppendMessage(key="agent:1", text=ATTACK, role="user"), client="x" * 99 + "\nevil")
+    (stored,) = sessions.get_history("agent:1")
+    assert (stored.role, stored.content, stored.extra["mcp"]["role"]) == ("mcp", ATTACK, "user")
+    assert "\n" not in stored.extra["mcp"]["client"]
+    assert len(stored.extra["mcp"]["client"]) == 64
+    (shown,) = nacre.to_openai(sessions.get_history("agent:1"))
+    assert shown["content"] == f"[mcp] {ATTACK}"
+    (one,) = archive.read(ReadSession(key="agent:1")).messages
+    assert (one.role, one.untrusted) == ("user", CLIENT)
+
+
+def test_a_retry_with_the_same_id_stores_nothing_twice(archive: Archive, sessions: Sessions) -> None:
+    assert append(archive, "agent:1", id="a") == append(archive, "agent:1", id="a")
+    assert len(sessions.get_history("agent:1")) == 1
+    with pytest.raises(Conflict):
+        append(archive, "agent:1", "something else", id="a")
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["cli:1", "nacre:notes", "nacre:new", "agent:notes", "agent:shells", "Agent:1", "agent", " agent:1", "", "\0"],
+)
+def test_only_keys_with_the_prefix_are_written_to(key: str, archive: Archive, sessions: Sessions) -> None:
+    before = {info.key: info.messages for info in sessions.list(internal=True)}
+    with pytest.raises((NotOffered, InvalidArgument)):
+        append(archive, key)
+    assert {info.key: info.messages for info in sessions.list(internal=True)} == before
+
+
+def test_a_key_that_looks_like_a_path_is_just_a_key(archive: Archive, sessions: Sessions, place: Place) -> None:
+    before = {path for path in place.root.parent.rglob("*") if not path.is_relative_to(place.root)}
+    append(archive, "agent:../nacre:x")
+    append(archive, "agent:/../../../../tmp/x")
+    assert {path for path in place.root.parent.rglob("*") if not path.is_relative_to(place.root)} == before
+    assert [one.key for one in sessions.list(prefix="agent:", order="key")] == [
+        "agent:../nacre:x",
+        "agent:/../../../../tmp/x",
+    ]
+    assert not sessions.exists("nacre:x")
+
+
+def test_a_prefix_that_internal_keys_share_opens_none_of_them(sessions: Sessions) -> None:
+    archive = Archive(sessions, uri=uri_of, write="n")
+    with pytest.raises(NotOffered):
+        append(archive, "nacre:notes")
+    with pytest.raises(InvalidArgument, match="not for others"):
+        Archive(sessions, uri=uri_of, write="nacre:notes")
+
+
+def test_without_a_prefix_nothing_is_written(sessions: Sessions) -> None:
+    with pytest.raises(NotOffered, match="only reads"):
+        append(Archive(sessions, uri=uri_of), "agent:1")
+
+
+def test_appends_at_once_are_all_stored(archive: Archive, sessions: Sessions) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(lambda n: append(archive, "agent:1", str(n), id=str(n % 40)), range(40)))
+    assert sorted(int(str(one.content)) for one in sessions.get_history("agent:1")) == list(range(40))
+    assert len(set(numbers)) == 40
+
+
+# ---- addresses and schemas
+
+
+@pytest.mark.parametrize("key", ["cli:1", "a/b?c#d%41", "ü 🐚", "agent:../nacre:x", GUEST_KEY])
+def test_the_address_of_a_session_leads_back_to_it(key: str) -> None:
+    assert key_of(uri_of(key)) == key
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["", "nacre://sessions/", "nacre://sessions", "file:///etc/passwd", "nacre://sessions/a/b", "nacre://sessions/%ff"],
+)
+def test_any_other_address_is_nobodys(uri: str) -> None:
+    with pytest.raises(SessionNotFound):
+        key_of(uri)
+
+
+def test_schemas_are_objects_that_refuse_what_they_do_not_know() -> None:
+    schema = schema_of(ReadSession)
+    assert (schema["type"], schema["required"], schema["additionalProperties"]) == ("object", ["key"], False)
+    assert set(schema_of(Conversation)["$defs"]) == {"MessageItem"}
+    with pytest.raises(msgspec.ValidationError, match="unknown field"):
+        msgspec.convert({"key": "cli:1", "path": "/"}, ReadSession)
+
+
+def test_a_store_in_memory_can_be_searched(tmp_path: Path) -> None:
+    with nacre.open(":memory:") as sessions:
+        assert Archive(sessions, uri=uri_of).search(SearchSessions(query="pearl")).results == []

@@ -1,0 +1,252 @@
+"""`nacre mcp serve --http`: the official client, and everybody who should not get in."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import httpx
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+import nacre
+from nacre.servers.mcp_http import MAX_BODY, is_loopback
+from tests.servers.mcp.conftest import TOKEN, Place
+
+INFO = {"name": "raw", "version": "1"}
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO},
+}
+ACCEPT = {"accept": "application/json, text/event-stream"}
+OWN = {"authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture
+def url(place: Place) -> Iterator[str]:
+    with place.over_http("--write", "agent:") as (url, _):
+        yield url
+
+
+def ask(url: str, headers: dict[str, str] | None = None, content: Any = None, method: str = "POST") -> httpx.Response:
+    """One request as a client of the older protocol begins."""
+    body = json.dumps(INITIALIZE) if content is None else content
+    given = {"content-type": "application/json", **ACCEPT, **OWN, **(headers or {})}
+    given = {name: value for name, value in given.items() if value}
+    return httpx.request(method, url, headers=given, content=body if method == "POST" else None, timeout=30)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_the_official_client_searches_and_appends(mode: Any, url: str, place: Place) -> None:
+    async def test() -> None:
+        async with (
+            httpx2.AsyncClient(headers=OWN) as http,
+            Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        ):
+            found = await client.call_tool("search_sessions", {"query": "pearl"})
+            assert found.structured_content["results"][0]["key"] == "cli:1"
+            async with anyio.create_task_group() as tasks:
+                for n in range(20):
+                    tasks.start_soon(client.call_tool, "append_message", {"key": "agent:1", "text": str(n)})
+
+    anyio.run(test)
+    with nacre.open(place.root) as sessions:
+        assert len(sessions.get_history("agent:1")) == 20
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"origin": "http://{host}"}, 200),
+        ({"host": "localhost:{port}"}, 200),
+        ({"host": "LOCALHOST"}, 200),
+        ({"authorization": ""}, 401),
+        ({"authorization": "Bearer"}, 401),
+        ({"authorization": "Bearer wrong"}, 401),
+        ({"authorization": f"Bearer {TOKEN}x"}, 401),
+        ({"authorization": f"Basic {TOKEN}"}, 401),
+        ({"authorization": TOKEN}, 401),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://localhost:1"}, 403),
+        ({"origin": "http://{host}.evil.example"}, 403),
+        ({"host": "evil.example"}, 421),
+        ({"host": "evil.example:{port}"}, 421),
+        ({"host": "127.0.0.1.evil.example"}, 421),
+        ({"host": "localhost:80:80"}, 421),
+        ({"host": "evil.example", "origin": "http://evil.example"}, 421),
+        ({"content-type": "text/plain"}, 400),
+    ],
+)
+def test_only_who_has_the_token_and_comes_from_here_is_answered(headers: dict[str, str], status: int, url: str) -> None:
+    parts = urlsplit(url)
+    given = {name: value.format(host=parts.netloc, port=parts.port) for name, value in headers.items()}
+    assert ask(url, given).status_code == status
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "OPTIONS", "PUT", "HEAD"])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [({"authorization": ""}, 401), ({"origin": "http://evil.example"}, 403), ({"host": "evil.example"}, 421)],
+)
+def test_every_method_is_guarded(method: str, headers: dict[str, str], status: int, url: str) -> None:
+    found = ask(url, headers, method=method)
+    assert found.status_code == status
+    assert "access-control-allow-origin" not in found.headers
+
+
+@pytest.mark.parametrize("path", ["/", "/mcp/", "/login", "/healthz", "/static/x", "/MCP", "/mcp/../x"])
+def test_there_is_nothing_else(path: str, url: str) -> None:
+    elsewhere = url.removesuffix("/mcp") + path
+    assert ask(elsewhere, {"authorization": ""}).status_code == 401
+    assert ask(elsewhere).status_code == 404
+
+
+def test_many_wrong_tokens_must_wait_and_the_right_one_need_not(url: str) -> None:
+    codes = [ask(url, {"authorization": f"Bearer wrong-{n}"}).status_code for n in range(12)]
+    assert codes == [401] * 10 + [429] * 2
+    assert ask(url).status_code == 200
+
+
+def test_a_body_that_is_too_large_is_refused_with_and_without_its_length(url: str) -> None:
+    assert ask(url, content=b" " * (MAX_BODY + 1)).status_code == 413
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(20):
+            yield b" " * 65536
+
+    assert ask(url, content=pieces()).status_code == 413
+    assert ask(url, {"content-length": "9" * 400}, content=b"").status_code in {400, 413}
+    assert ask(url, {"content-length": "5", "transfer-encoding": "chunked"}).status_code == 400
+    assert ask(url).status_code == 200
+
+
+def test_without_the_token_no_body_is_read(url: str) -> None:
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=20) as wire:
+        head = f"POST /mcp HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: 1000000\r\n\r\n"
+        wire.sendall(head.encode())
+        assert wire.recv(100).startswith(b"HTTP/1.1 401 ")
+
+
+def test_a_session_of_a_client_ends_and_is_unknown_then(url: str) -> None:
+    begun = ask(url)
+    session = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+    ping = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"})
+    assert ask(url, session, ping).status_code == 200
+    assert ask(url, session, method="DELETE").status_code == 200
+    assert ask(url, session, ping).status_code == 404
+
+
+def test_a_client_that_dies_in_the_middle_harms_nobody(url: str) -> None:
+    parts = urlsplit(url)
+    for sent in (b"POST /mcp HTT", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"):
+        with socket.create_connection((parts.hostname, parts.port)) as wire:
+            wire.sendall(sent)
+    body = json.dumps(INITIALIZE).encode()
+    head = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n"
+    head += "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\r\n"
+    for cut in (10, len(body)):
+        with socket.create_connection((parts.hostname, parts.port)) as wire:
+            wire.sendall(head.encode() + body[:cut])
+    assert ask(url).status_code == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_at_once_though_streams_are_open(number: signal.Signals, place: Place) -> None:
+    with place.over_http() as (url, process):
+        session = ask(url).headers["mcp-session-id"]
+        headers = {"accept": "text/event-stream", "mcp-session-id": session, **OWN}
+        with httpx.stream("GET", url, headers=headers, timeout=30) as stream:
+            assert stream.status_code == 200
+            process.send_signal(number)
+            began = time.monotonic()
+            assert process.wait(30) == 0
+            # Without an end of its own, a stream would keep it for 8 seconds.
+            assert time.monotonic() - began < 6
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+def test_a_token_is_made_and_printed(place: Place) -> None:
+    with place.start("serve", "--http", "127.0.0.1:0", "--json", stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        assert ask(said["url"], {"authorization": f"Bearer {said['token']}"}).status_code == 200
+        assert ask(said["url"]).status_code == 401
+        process.terminate()
+    with place.start("serve", "--http", "127.0.0.1:0") as process:
+        assert process.stderr is not None
+        url = process.stderr.readline().split()[3].decode().rstrip(";")
+        token = process.stderr.readline().split()[-1].decode()
+        assert len(token) == 43
+        assert ask(url, {"authorization": f"Bearer {token}"}).status_code == 200
+        process.terminate()
+        assert process.stdout is not None
+        assert process.stdout.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--http", "0.0.0.0:0"], "0.0.0.0 is not loopback"),
+        (["--http", "[::]:0"], ":: is not loopback"),
+        (["--http", "example.com:80"], "example.com is not loopback"),
+        (["--http", "0.0.0.0:0", "--remote"], "there is no token in NACRE_MCP_TOKEN"),
+        (["--http", "8090"], "--http is HOST:PORT"),
+        (["--http", ":8090"], "--http is HOST:PORT"),
+        (["--http", "127.0.0.1:99999"], "--http is HOST:PORT"),
+        (["--http", "127.0.0.1:0", "--token-file", "{folder}/none"], "cannot be read"),
+        (["--http", "127.0.0.1:0", "--token-file", "{folder}/open"], "others may read"),
+        (["--http", "127.0.0.1:0", "--token-file", "{folder}/short"], "a token has 16 to 4096"),
+        (["--http", "127.0.0.1:0", "--token-file", "{folder}/empty"], "there is no token in"),
+        (["--token-file", "x"], "are for --http"),
+        (["--write", ""], "--write needs"),
+        (["--write", "nacre:notes"], "nacre's own"),
+        (["--store", "{folder}/nowhere"], "there is no store at"),
+    ],
+)
+def test_what_cannot_be_served_is_told(words: list[str], said: str, place: Place, tmp_path: Path) -> None:
+    for name, text in {"open": TOKEN, "short": "short", "empty": ""}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o644 if name == "open" else 0o600)
+    given = [word.format(folder=tmp_path) for word in words]
+    with place.start("serve", *given) as process:
+        out, err = process.communicate(timeout=30)
+    assert (out, process.returncode in {2, 3}) == (b"", True)
+    assert said in err.decode()
+
+
+def test_another_address_is_served_if_that_is_asked_for(place: Place, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(f"{TOKEN}\n")
+    token.chmod(0o600)
+    words = ["--http", "0.0.0.0:0", "--remote", "--host-name", "desk.lan", "--token-file", str(token)]
+    with place.start("serve", "--json", *words) as process:
+        assert process.stdout is not None
+        port = json.loads(process.stdout.readline())["port"]
+        url = f"http://127.0.0.1:{port}/mcp"
+        assert ask(url, {"host": f"desk.lan:{port}"}).status_code == 200
+        assert ask(url, {"host": f"other.lan:{port}"}).status_code == 421
+        process.terminate()
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False)],  # noqa: S104 - nothing listens there
+)
+def test_what_loopback_is(host: str, is_local: bool) -> None:
+    assert is_loopback(host) is is_local
