@@ -18,7 +18,7 @@ ADAPTERS := adk agent-framework claude-agent langgraph llama-index openai-agents
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test check lint types bench crash docs man reference lowest clean .venv tools programs proxies
-.PHONY: postgres adapters examples site dist
+.PHONY: postgres adapters site dist
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -80,6 +80,18 @@ bench: .venv programs postgres $(PEERS:%=.venv/peers/%/.installed) ## the table 
 	@$(BIN)/python -m venv --clear --without-pip .venv/peers/$*
 	@$(BIN)/pip -qq --python .venv/peers/$*/bin/python install --group bench-$* && touch $@ \
 	  || echo "$* was not installed: its rows say so"
+
+site: .venv/site/.installed ## the documentation as pages, in build/site: no page asks anything of another server
+	@NO_MKDOCS_2_WARNING=1 .venv/site/bin/mkdocs build --strict --quiet --site-dir build/site
+	@echo "build/site/index.html"
+
+.venv/site/.installed: pyproject.toml | .venv
+	@echo "installing what makes the documentation site (once; about half a minute)"
+	@$(BIN)/python -m venv --clear --without-pip .venv/site
+	@$(BIN)/pip -qq --python .venv/site/bin/python install --editable . --group site && touch $@
+
+dist: .venv ## a wheel and an sdist in dist, tried in empty environments with the lowest and the newest dependencies
+	@$(BIN)/python -m tests.dist
 
 reference: .venv ## docs/reference.md from the docstrings
 	@$(BIN)/python -m tests.reference
