@@ -244,7 +244,11 @@ def torn_tail(setting: Setting, room: Path) -> str:
                 raise Broken(f"{where}nothing can be appended: {error}") from error
             child.close()
         with Child(setting, damaged) as child:
-            _compare(_read(child, where), [*(Sent(text) for text in found), Sent("next")], f"{where}and one append, ")
+            _compare(
+                _read(child, f"{where}and one append,"),
+                [*(Sent(text) for text in found), Sent("next")],
+                f"{where}and one append, ",
+            )
             child.close()
     return f"with up to {cuts[-1]} bytes cut off, the earlier messages are there and the next append is too"
 
