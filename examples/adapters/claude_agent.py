@@ -1,7 +1,7 @@
 """Claude Agent SDK: transcripts in nacre, without the network and without the CLI.
 
-In an agent it is one line: `ClaudeAgentOptions(session_store=NacreSessionStore(sessions))`. Here the calls are made that
-the SDK makes: it appends what was said, sends a batch again, lists the sessions, and loads one to resume it.
+In an agent it is one line: `ClaudeAgentOptions(session_store=NacreSessionStore(sessions))`. Here the calls are made
+that the SDK makes: it appends what was said, sends a batch again, lists the sessions, and loads one to resume it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ async def main(place: str) -> None:
     async with nacre.open_async(place) as sessions:
         loaded = await NacreSessionStore(sessions).load(key)
         print(f"loaded {len(loaded or [])} entries, equal to what was appended: {loaded == turn}")
-        [info] = [info async for info in sessions.list()]
-        for message in await sessions.get_history(info.key):
+        [key_in_nacre] = [one.key async for one in sessions.list()]
+        for message in await sessions.get_history(key_in_nacre):
             calls = "".join(f" [calls {one.name}]" for one in message.tool_calls)
             print(f"{message.role}: {message.content or ''}{calls}")
 
