@@ -12,7 +12,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nacre.web.auth import Keys, unauthorized
 from nacre.web.gate import DEFAULT
@@ -64,7 +64,7 @@ class Door:
         # A page of somebody else whose name leads here (DNS rebinding) has its own host, and its own origin.
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or _without_port(hosts[0]) not in self._hosts:
-            raise Fault("host", "this host name is not allowed; add it with `nacre mcp serve --name`", headers=_CLOSE)
+            raise Fault("host", "this host name is not allowed; add it with `--host-name`", headers=_CLOSE)
         ours = {f"{scheme}://{hosts[0].lower()}" for scheme in ("http", "https")}
         if any(origin.lower() not in ours for origin in origins):
             raise Fault("forbidden", "requests from other sites are not allowed", headers=_CLOSE)
@@ -95,12 +95,23 @@ class _Streams:
         self._open: dict[anyio.CancelScope, str] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_begun = is_ended = False
+
+        async def note(message: Message) -> None:
+            nonlocal is_begun, is_ended
+            is_begun = True
+            is_ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
         with anyio.CancelScope() as cut:
             self._open[cut] = scope["method"]
             try:
-                await self._manager.handle_request(scope, receive, send)
+                await self._manager.handle_request(scope, receive, note)
             finally:
                 del self._open[cut]
+        if cut.cancelled_caught and is_begun and not is_ended:
+            # So its client sees an end, and not a broken line.
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def end(self, closing: anyio.Event) -> None:
         """End streams when the server closes: those that only wait for news at once, answers after a moment."""
@@ -114,25 +125,24 @@ class _Streams:
                 cut.cancel()
 
 
-async def serve_http(  # noqa: PLR0913 - where, for whom, and who is told
-    server: Server[Any],
-    *,
-    host: str,
-    port: int,
-    token: str,
-    ready: Callable[[int], None],
-    names: Collection[str] = (),
-) -> None:
-    """Serve at `/mcp` until cancelled; `ready` is called with the port. Raises ConfigError if it cannot listen."""
+def application(server: Server[Any], *, token: str, hosts: Collection[str]) -> Starlette:
+    """The server at `/mcp`, behind its door; `hosts` are the names, without ports, that it goes by besides loopback."""
     manager = StreamableHTTPSessionManager(server, max_request_body_size=MAX_BODY, max_sessions=_MAX_CLIENTS)
     streams = _Streams(manager)
-    application = Starlette(routes=[Route(PATH, endpoint=streams)])
-    application.router.redirect_slashes = False
-    application.add_middleware(Door, token=token, hosts=[host, *names])
-    application.state.limits, application.state.closing = DEFAULT, anyio.Event()
-    async with manager.run(), anyio.create_task_group() as tasks:
-        tasks.start_soon(streams.end, application.state.closing)
+    made = Starlette(routes=[Route(PATH, endpoint=streams)])
+    made.router.redirect_slashes = False
+    made.add_middleware(Door, token=token, hosts=hosts)
+    made.state.limits, made.state.closing = DEFAULT, anyio.Event()
+    made.state.manager, made.state.streams = manager, streams
+    return made
+
+
+async def serve_http(application: Starlette, *, host: str, port: int, ready: Callable[[int], None]) -> None:
+    """Serve until cancelled; `ready` is called with the port. Raises ConfigError if it cannot listen there."""
+    state = application.state
+    async with state.manager.run(), anyio.create_task_group() as tasks:
+        tasks.start_soon(state.streams.end, state.closing)
         try:
             await serve(application, host=host, port=port, ready=ready)
         finally:
-            application.state.closing.set()
+            state.closing.set()

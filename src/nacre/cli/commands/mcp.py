@@ -284,7 +284,7 @@ async def _serve_http(server: Any, address: tuple[str, int], token: str, args: N
     """Serve over HTTP until a signal comes; a second one ends the process at once."""
     import anyio  # noqa: PLC0415 - not needed for help
 
-    from nacre.servers.mcp_http import PATH, serve_http  # noqa: PLC0415 - the same
+    from nacre.servers.mcp_http import PATH, application, serve_http  # noqa: PLC0415 - the same
 
     made = "" if token else secrets.token_urlsafe(32)
     host, port = address
@@ -301,7 +301,8 @@ async def _serve_http(server: Any, address: tuple[str, int], token: str, args: N
     async with anyio.create_task_group() as tasks:
 
         async def serve() -> None:
-            await serve_http(server, host=host, port=port, token=token or made, names=args.host_name, ready=report)
+            served = application(server, token=token or made, hosts=[host, *args.host_name])
+            await serve_http(served, host=host, port=port, ready=report)
 
         tasks.start_soon(serve)
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
