@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from threading import Lock
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -103,15 +105,15 @@ class NacreSession:
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Append items, all or none; durable when it returns."""
         if items:
-            await _finish(awaited(self._sessions).call(lambda plain: self._add(plain, items)))
+            await _finish(self._sessions, lambda plain: self._add(plain, items))
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Take the last item off and return it; None if there is none."""
-        return await _finish(awaited(self._sessions).call(self._pop))
+        return await _finish(self._sessions, self._pop)
 
     async def clear_session(self) -> None:
         """Begin with an empty history."""
-        await _finish(awaited(self._sessions).call(lambda plain: plain.clear(self.session_id)))
+        await _finish(self._sessions, lambda plain: plain.clear(self.session_id))
 
     # ---- what the SDK's own wrappers look for, to compact a history in one step
 
@@ -119,7 +121,7 @@ class NacreSession:
         def replace_all(plain: Sessions) -> None:
             plain.set_history(self.session_id, to_messages(items))
 
-        await _finish(awaited(self._sessions).call(replace_all))
+        await _finish(self._sessions, replace_all)
         return True
 
     async def _get_compaction_snapshot(
@@ -155,7 +157,7 @@ class NacreSession:
                 except Conflict:
                     return False
 
-            return await _finish(awaited(self._sessions).call(replace_last))
+            return await _finish(self._sessions, replace_last)
 
         return make([to_item(message) for message in now.messages], now.live <= limit, replace_suffix)
 
@@ -223,19 +225,33 @@ def _foreign_end(messages: list[Message]) -> list[Message]:
     return messages[at:]
 
 
-async def _finish(work: Coroutine[Any, Any, T]) -> T:
-    """Await a change to its end even if the caller is cancelled, so that what follows finds it done."""
-    task = asyncio.ensure_future(work)
+async def _finish(sessions: AnySessions, work: Callable[[Sessions], T]) -> T:
+    """Make a change in a thread; if the caller is cancelled, wait until it is made, or is sure never to be.
+
+    So what the caller does next comes after it.
+    """
+    running = Lock()
+    is_dropped = False
+
+    def run(plain: Sessions) -> T:
+        with running:
+            if is_dropped:
+                raise asyncio.CancelledError
+            return work(plain)
+
     try:
-        return await asyncio.shield(task)
+        return await awaited(sessions).call(run)
     except asyncio.CancelledError:
-        while not task.done():
-            try:
-                await asyncio.wait({task})
-            except asyncio.CancelledError:
-                continue
-        if not task.cancelled():
-            task.exception()
+        is_dropped = True
+
+        def wait_for_end() -> None:
+            with running:
+                pass
+
+        ending = asyncio.ensure_future(asyncio.to_thread(wait_for_end))
+        while not ending.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({ending})
         raise
 
 

@@ -1,4 +1,4 @@
-"""Messages are restored as they were given, and a transcript that is replayed does not grow, as in the own providers."""
+"""Messages are restored as they were given, and a transcript that is replayed does not grow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import copy
 from collections.abc import AsyncIterable, Awaitable, Iterator, Mapping, Sequence
 from typing import Any
 
-import nacre
 import pytest
 from agent_framework import (
     Agent,
@@ -23,6 +22,8 @@ from agent_framework import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+
+import nacre
 from nacre.history.pairing import pair
 from nacre.integrations.agent_framework import NacreHistoryProvider, to_stored
 
@@ -138,7 +139,7 @@ def test_a_message_of_another_framework_is_read() -> None:
 # ---- a real agent
 
 
-class ScriptedClient(FunctionInvocationLayer, BaseChatClient):  # type: ignore[type-arg, misc]
+class ScriptedClient(FunctionInvocationLayer, BaseChatClient):
     """Gives one message after the other, and keeps what it was asked."""
 
     def __init__(self, *replies: Message) -> None:
@@ -163,7 +164,7 @@ class ScriptedClient(FunctionInvocationLayer, BaseChatClient):  # type: ignore[t
         async def updates() -> AsyncIterable[ChatResponseUpdate]:
             yield ChatResponseUpdate(role="assistant", contents=list(reply.contents), message_id="m")
 
-        return ResponseStream(updates(), finalizer=lambda found: ChatResponse.from_updates(found))
+        return ResponseStream(updates(), finalizer=ChatResponse.from_updates)
 
 
 @tool(approval_mode="never_require")

@@ -6,11 +6,12 @@ import asyncio
 import copy
 from typing import Any
 
-import nacre
 import pytest
 from agents import SQLiteSession
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+import nacre
 from nacre.history.pairing import pair
 from nacre.integrations.openai_agents import NAME, NacreSession, to_item, to_messages
 
@@ -101,9 +102,10 @@ def test_any_json_is_restored(items: list[Any]) -> None:
 
 
 def test_what_no_json_holds_is_refused_and_nothing_is_stored() -> None:
+    items: list[Any] = [{"role": "user", "content": "x"}, {"type": object()}]
     with nacre.open(":memory:") as sessions:
         with pytest.raises(nacre.InvalidMessage):
-            asyncio.run(NacreSession("s", sessions).add_items([{"role": "user", "content": "x"}, {"type": object()}]))  # type: ignore[list-item, typeddict-item]
+            asyncio.run(NacreSession("s", sessions).add_items(items))
         assert not sessions.exists("s")
 
 
@@ -144,7 +146,7 @@ operations = st.lists(
 @given(operations)
 def test_random_operations_give_what_sqlite_gives(steps: list[tuple[str, Any]]) -> None:
     async def run(sessions: nacre.Sessions) -> None:
-        both = [NacreSession("s", sessions), SQLiteSession("s")]
+        both: list[Any] = [NacreSession("s", sessions), SQLiteSession("s")]
         for step, value in [*steps, ("get", None)]:
             found = []
             for session in both:
@@ -153,11 +155,11 @@ def test_random_operations_give_what_sqlite_gives(steps: list[tuple[str, Any]]) 
                 elif step == "get":
                     found.append(await session.get_items(value))
                 elif step == "pop":
-                    found.append(await session.pop_item())  # type: ignore[arg-type]
+                    found.append(await session.pop_item())
                 else:
                     await session.clear_session()
             assert found[:1] == found[1:]
-        both[1].close()  # type: ignore[union-attr]
+        both[1].close()
 
     with nacre.open(":memory:") as sessions:
         asyncio.run(run(sessions))

@@ -1,4 +1,4 @@
-"""Everything that the SDK documents of sessions, by its real Runner with a scripted model, next to its SQLiteSession."""
+"""All that the SDK documents of sessions, by its real Runner with a scripted model, next to its SQLiteSession."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import nacre
 import pytest
 from agents import (
     Agent,
@@ -24,7 +23,6 @@ from agents import (
     set_tracing_disabled,
 )
 from agents.memory import OpenAIResponsesCompactionSession
-from nacre.integrations.openai_agents import NacreSession
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -32,6 +30,9 @@ from openai.types.responses import (
     ResponseOutputMessage,
     ResponseOutputText,
 )
+
+import nacre
+from nacre.integrations.openai_agents import NacreSession
 
 set_tracing_disabled(True)
 
@@ -268,7 +269,7 @@ SCENARIOS: list[Callable[[MakeSession], Awaitable[list[Any]]]] = [
 def make(request: pytest.FixtureRequest, place: str) -> Iterator[MakeSession]:
     with nacre.open(place) as sessions:
         given = sessions if request.param == "sessions" else nacre.AsyncSessions.of(sessions)
-        yield lambda id: NacreSession(id, given)
+        yield lambda key: NacreSession(key, given)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

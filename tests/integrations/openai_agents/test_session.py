@@ -1,0 +1,265 @@
+"""What NacreSession promises beyond the SDK's protocol: stores, other writers, cancelled callers, erased content."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from threading import Event
+from typing import Any
+
+import pytest
+from agents import SessionSettings
+from agents.memory import Session, is_openai_responses_compaction_aware_session
+
+import nacre
+from nacre.integrations.openai_agents import NacreSession
+
+HELLO: Any = {"role": "user", "content": "hello"}
+CALL: Any = {"type": "function_call", "call_id": "c1", "name": "ls", "arguments": "{}"}
+RESULT: Any = {"type": "function_call_output", "call_id": "c1", "output": "a.py"}
+
+
+def question(n: int) -> Any:
+    return {"role": "user", "content": f"question {n}"}
+
+
+def test_it_is_a_session_that_leaves_compaction_to_its_wrapper() -> None:
+    with nacre.open(":memory:") as sessions:
+        session = NacreSession("s", sessions)
+        assert isinstance(session, Session)
+        assert not is_openai_responses_compaction_aware_session(session)
+
+
+def test_it_is_there_after_a_restart(lasting_place: str) -> None:
+    async def add() -> None:
+        async with nacre.open_async(lasting_place) as sessions:
+            await NacreSession("s", sessions).add_items([HELLO, CALL, RESULT])
+
+    asyncio.run(add())
+    with nacre.open(lasting_place) as sessions:
+        assert asyncio.run(NacreSession("s", sessions).get_items()) == [HELLO, CALL, RESULT]
+        assert [message.role for message in sessions.get_history("s")] == ["user", "assistant", "tool"]
+
+
+def test_async_sessions_may_be_opened_later(root: Any) -> None:
+    async def run() -> list[Any]:
+        later = nacre.open_async(root)
+        session = NacreSession("s", later)
+        async with later:
+            await session.add_items([HELLO])
+            return await session.get_items()
+
+    assert asyncio.run(run()) == [HELLO]
+
+
+def test_what_others_write_is_seen_at_once(place: str) -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        one, other = NacreSession("s", sessions), NacreSession("s", sessions)
+        await one.add_items([question(0)])
+        assert await one.get_items(2) == [question(0)]
+        await other.add_items([question(1)])
+        assert await one.get_items(2) == [question(0), question(1)]
+        assert await other.pop_item() == question(1)
+        assert await one.get_items(2) == [question(0)]
+        await other.clear_session()
+        assert await one.get_items(2) == []
+
+    with nacre.open(place) as sessions:
+        asyncio.run(run(sessions))
+
+
+def test_what_another_process_writes_is_seen_at_once(root: Any) -> None:
+    code = (
+        "import asyncio, nacre, sys; from nacre.integrations.openai_agents import NacreSession\n"
+        "x = {'role': 'user', 'content': 'x'}\n"
+        "with nacre.open(sys.argv[1]) as s: asyncio.run(NacreSession('s', s).add_items([x]))"
+    )
+
+    async def run(sessions: nacre.Sessions) -> None:
+        session = NacreSession("s", sessions)
+        await session.add_items([HELLO])
+        assert await session.get_items(5) == [HELLO]
+        await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code, str(root)], check=True)
+        assert await session.get_items(5) == [HELLO, {"role": "user", "content": "x"}]
+
+    with nacre.open(root) as sessions:
+        asyncio.run(run(sessions))
+
+
+def test_items_that_are_remembered_are_not_those_of_the_caller() -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        session = NacreSession("s", sessions)
+        await session.add_items([{"role": "user", "content": "hello"}])
+        for _ in range(3):
+            found: Any = await session.get_items(5)
+            assert found == [HELLO]
+            found[0]["content"] = "changed"
+
+    with nacre.open(":memory:") as sessions:
+        asyncio.run(run(sessions))
+
+
+def test_an_erased_item_is_not_remembered(place: str) -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        session = NacreSession("s", sessions)
+        await session.add_items([HELLO, CALL, RESULT])
+        assert await session.get_items(5) == [HELLO, CALL, RESULT]
+        for number in sessions.snapshot("s").numbers:
+            sessions.redact("s", number)
+        assert await session.get_items(5) == [
+            {"role": "user", "content": "[erased]"},
+            CALL,
+            {**RESULT, "output": "[erased]"},
+        ]
+
+    with nacre.open(place) as sessions:
+        asyncio.run(run(sessions))
+
+
+def test_messages_of_others_are_items_and_can_be_popped_one_by_one(place: str) -> None:
+    calls = [{"id": f"c{n}", "type": "function", "function": {"name": "ls", "arguments": "{}"}} for n in (1, 2)]
+
+    async def run(sessions: nacre.Sessions) -> None:
+        sessions.add_messages("s", [{"role": "user", "content": "ls"}, {"role": "assistant", "tool_calls": calls}])
+        sessions.add_messages("s", [{"role": "tool", "content": "a", "tool_call_id": "c1"}])
+        session = NacreSession("s", sessions)
+        items = await session.get_items()
+        assert [item.get("type") for item in items] == [
+            None,
+            "function_call",
+            "function_call",
+            "function_call_output",
+            "function_call_output",
+        ]
+        while items:
+            assert await session.get_items(2) == items[-2:]
+            assert await session.pop_item() == items.pop()
+            assert await session.get_items() == items
+        assert await session.pop_item() is None
+
+    with nacre.open(place) as sessions:
+        asyncio.run(run(sessions))
+
+
+def test_a_cancelled_append_is_done_when_the_caller_goes_on() -> None:
+    begun, goes_on = Event(), Event()
+
+    class SlowSessions(nacre.Sessions):
+        """Sessions whose append waits in the thread."""
+
+        def add_messages(self, *args: Any, **named: Any) -> int:
+            begun.set()
+            goes_on.wait()
+            return super().add_messages(*args, **named)
+
+    async def run(sessions: nacre.Sessions) -> list[Any]:
+        session = NacreSession("s", sessions)
+        adding = asyncio.ensure_future(session.add_items([HELLO]))
+        await asyncio.to_thread(begun.wait)
+        for _ in range(2):
+            adding.cancel()
+            await asyncio.sleep(0)
+        assert not adding.done()
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await adding
+        return await session.get_items()
+
+    with nacre.open(":memory:") as sessions:
+        slow = SlowSessions.__new__(SlowSessions)
+        slow.__dict__ |= vars(sessions)
+        assert asyncio.run(run(slow)) == [HELLO]
+
+
+def test_cancelled_appends_are_stored_or_not_and_leave_no_thread_waiting(place: str) -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        for delay in range(200):
+            session = NacreSession(f"s{delay}", sessions)
+            adding = asyncio.ensure_future(session.add_items([HELLO, CALL]))
+            for _ in range(delay % 5):
+                await asyncio.sleep(0)
+            adding.cancel()
+            await asyncio.gather(adding, return_exceptions=True)
+            found = await session.get_items()
+            assert found in ([], [HELLO, CALL])
+            assert await session.get_items() == found
+        # More than there are threads: if one waited for good, these would too.
+        work = (NacreSession(f"t{n}", sessions).add_items([HELLO]) for n in range(40))
+        await asyncio.wait_for(asyncio.gather(*work), 60)
+
+    with nacre.open(place) as sessions:
+        asyncio.run(run(sessions))
+
+
+def test_the_event_loop_goes_on_while_a_write_waits() -> None:
+    waits = Event()
+
+    class StuckSessions(nacre.Sessions):
+        """Sessions that wait until the event loop has done something else."""
+
+        def add_messages(self, *args: Any, **named: Any) -> int:
+            assert waits.wait(60)
+            return super().add_messages(*args, **named)
+
+        def snapshot(self, *args: Any, **named: Any) -> nacre.Snapshot:
+            assert waits.wait(60)
+            return super().snapshot(*args, **named)
+
+    async def run(sessions: nacre.Sessions) -> None:
+        session = NacreSession("s", sessions)
+        for work in (session.add_items([HELLO]), session.get_items(5), session.pop_item()):
+            waits.clear()
+            task = asyncio.ensure_future(work)
+            await asyncio.sleep(0)
+            waits.set()
+            await task
+
+    with nacre.open(":memory:") as sessions:
+        stuck = StuckSessions.__new__(StuckSessions)
+        stuck.__dict__ |= vars(sessions)
+        asyncio.run(run(stuck))
+
+
+def test_a_compaction_replaces_the_end_in_one_step_or_not_at_all(place: str) -> None:
+    summary: Any = {"type": "compaction", "encrypted_content": "x"}
+
+    async def run(sessions: nacre.Sessions) -> None:
+        session = NacreSession("s", sessions)
+        await session.add_items([question(n) for n in range(6)])
+        snapshot = await session._get_compaction_snapshot(4, prune_prefix=lambda item: item == question(0))
+        assert snapshot.items == [question(n) for n in range(2, 6)]
+        assert not snapshot.complete
+        assert await snapshot.replace_suffix(2, [summary])
+        assert await session.get_items() == [question(1), question(2), question(3), summary]
+        assert not await snapshot.replace_suffix(2, [summary])
+        assert (await session._get_compaction_snapshot(4)).complete
+        assert await session._atomic_replace_items([summary])
+        assert await session.get_items() == [summary]
+
+    with nacre.open(place) as sessions:
+        asyncio.run(run(sessions))
+
+
+@pytest.mark.parametrize("limit", [SessionSettings(limit=1), {"limit": 1}])
+def test_the_settings_limit_what_is_read(limit: Any) -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        session = NacreSession("s", sessions, session_settings=limit)
+        await session.add_items([question(0), question(1)])
+        assert await session.get_items() == [question(1)]
+        assert await session.get_items(2) == [question(0), question(1)]
+
+    with nacre.open(":memory:") as sessions:
+        asyncio.run(run(sessions))
+
+
+@pytest.mark.parametrize("id", ["", None, 7, "a\0b"])
+def test_a_wrong_id_is_refused_at_the_door(id: Any) -> None:
+    with nacre.open(":memory:") as sessions, pytest.raises(nacre.InvalidKey):
+        NacreSession(id, sessions)
+
+
+def test_sessions_of_a_wrong_type_are_refused_at_the_door() -> None:
+    wrong: Any = ":memory:"
+    with pytest.raises(nacre.InvalidArgument, match="sessions"):
+        NacreSession("s", wrong)
