@@ -1,0 +1,596 @@
+"""NacreConversationStore: the same answers as Pydantic AI's store in memory, and conversations that anyone can read."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic_ai import Agent, BinaryContent, BinaryImage, DeferredToolRequests, ImageUrl, ModelRetry
+from pydantic_ai.conversation import Conversation
+from pydantic_ai.conversation_store import ConversationConflict, ConversationStore, InMemoryConversationStore
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import (
+    DocumentUrl,
+    FilePart,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    RetryFeedbackPart,
+    RetryInfo,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.usage import RequestUsage, RunUsage
+
+import nacre
+from nacre.integrations.pydantic_ai import NacreConversationStore
+
+AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+PNG = b"\x89PNG\xff\xfe\xfb\x00"
+
+
+def run(test: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(test)
+
+
+def with_store(place: str, test: Callable[[NacreConversationStore, nacre.AsyncSessions], Awaitable[Any]]) -> Any:
+    async def main() -> Any:
+        async with nacre.open_async(place) as sessions:
+            return await test(NacreConversationStore(sessions), sessions)
+
+    return run(main())
+
+
+def asked(text: str) -> ModelRequest:
+    return ModelRequest(parts=[UserPromptPart(text, timestamp=AT)], timestamp=AT)
+
+
+def replied(text: str) -> ModelResponse:
+    return ModelResponse(parts=[TextPart(text)], timestamp=AT, model_name="m")
+
+
+# ---- every kind of message
+
+texts = st.text(max_size=8) | st.sampled_from(["", "ü\U0001f41a", "\ud83d", "\0", "x" * 1000])
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+media = st.one_of(
+    st.builds(BinaryContent, st.binary(max_size=20), media_type=st.sampled_from(["image/png", "audio/wav"])),
+    st.builds(ImageUrl, st.sampled_from(["https://shells.example/a.png", "data:image/png;base64,aGk="])),
+    st.just(DocumentUrl("https://shells.example/a.pdf")),
+)
+ids = st.text(min_size=1, max_size=6)
+request_parts = st.one_of(
+    st.builds(SystemPromptPart, texts, timestamp=st.just(AT), dynamic_ref=st.none() | st.text(max_size=3)),
+    st.builds(UserPromptPart, texts | st.lists(texts | media, max_size=4), timestamp=st.just(AT)),
+    st.builds(ToolReturnPart, ids, json_values, ids, timestamp=st.just(AT), metadata=json_values),
+    st.builds(ToolReturnPart, ids, texts, ids, timestamp=st.just(AT), outcome=st.sampled_from(["failed", "retried"])),
+    st.builds(RetryFeedbackPart, texts, retry=st.just(RetryInfo(cause="no_output")), timestamp=st.just(AT)),
+)
+response_parts = st.one_of(
+    st.builds(TextPart, texts, id=st.none() | ids),
+    st.builds(ThinkingPart, texts, signature=st.none() | texts),
+    st.builds(
+        ToolCallPart,
+        ids,
+        st.none() | st.sampled_from(["{}", "not json"]) | st.dictionaries(st.text(max_size=5), json_values, max_size=2),
+        tool_call_id=ids,
+    ),
+    st.builds(FilePart, st.just(BinaryImage(PNG, media_type="image/png"))),
+)
+model_messages = st.one_of(
+    st.builds(ModelRequest, st.lists(request_parts, max_size=4), timestamp=st.just(AT), instructions=st.none() | texts),
+    st.builds(
+        ModelResponse,
+        st.lists(response_parts, max_size=5),
+        timestamp=st.just(AT),
+        model_name=st.none() | st.just("m"),
+        usage=st.builds(RequestUsage, input_tokens=st.integers(0, 9)),
+        provider_details=st.none() | st.dictionaries(st.text(max_size=5), json_values, max_size=2),
+    ),
+)
+
+
+def as_json(messages: list[ModelMessage]) -> Any:
+    return ModelMessagesTypeAdapter.dump_python(messages, mode="json")
+
+
+@given(st.lists(model_messages, min_size=1, max_size=5))
+@settings(max_examples=400)
+def test_every_message_is_loaded_as_the_frameworks_own_json_has_it(messages: list[ModelMessage]) -> None:
+    async def test(store: NacreConversationStore, _: nacre.AsyncSessions) -> None:
+        await store.save(Conversation(conversation_id="c", messages=messages))
+        loaded = await store.load("c")
+        assert loaded is not None
+        assert as_json(loaded.messages) == as_json(messages)
+
+    with_store(":memory:", test)
+
+
+def test_a_turn_is_a_conversation_that_anyone_can_read(place: str) -> None:
+    turn: list[ModelMessage] = [
+        ModelRequest(
+            parts=[
+                SystemPromptPart("Be brief.", timestamp=AT),
+                UserPromptPart(["What is it?", BinaryImage(PNG, media_type="image/png")], timestamp=AT),
+            ],
+            timestamp=AT,
+        ),
+        ModelResponse(
+            parts=[
+                ThinkingPart("Two tools.", signature="s"),
+                TextPart("I look."),
+                ToolCallPart("look", {"at": 1}, tool_call_id="c1"),
+                ToolCallPart("feel", "{}", tool_call_id="c2"),
+            ],
+            timestamp=AT,
+            model_name="m",
+        ),
+        ModelRequest(
+            parts=[
+                ToolReturnPart("look", {"colour": "white"}, "c1", timestamp=AT),
+                ToolReturnPart("feel", "harder", "c2", timestamp=AT, outcome="retried"),
+            ],
+            timestamp=AT,
+        ),
+        replied("A pearl."),
+    ]
+
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        await store.save(Conversation(conversation_id="c", messages=turn))
+        loaded = await store.load("c")
+        assert loaded is not None
+        assert loaded.messages == turn
+        said = await sessions.get_history("c")
+        assert [(one.role, one.name, one.tool_call_id) for one in said] == [
+            ("system", None, None),
+            ("user", None, None),
+            ("assistant", None, None),
+            ("tool", "look", "c1"),
+            ("tool", "feel", "c2"),
+            ("assistant", None, None),
+        ]
+        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBOR//++wA="}}
+        assert said[1].content == [{"type": "text", "text": "What is it?"}, image]
+        assert (said[2].content, said[2].reasoning, said[2].model) == ("I look.", "Two tools.", "m")
+        assert [(call.id, call.name, call.arguments) for call in said[2].tool_calls] == [
+            ("c1", "look", {"at": 1}),
+            ("c2", "feel", "{}"),
+        ]
+        assert [one.content for one in said[3:]] == ['{"colour": "white"}', "harder", "A pearl."]
+        assert (said[3].extra.get("failed"), said[4].extra.get("failed")) == (None, True)
+
+    with_store(place, test)
+
+
+def test_the_command_line_shows_the_conversation_and_no_text_is_stored_twice(root: Path) -> None:
+    messages = [asked("Which shell?"), replied("A mussel.")]
+    with_store(str(root), lambda store, _: store.save(Conversation(conversation_id="c", messages=messages)))
+    command = [sys.executable, "-m", "nacre", "sessions", "show", "c"]
+    env = {"NACRE_HOME": str(root), "PATH": ""}
+    shown = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    assert "Which shell?" in shown
+    assert "A mussel." in shown
+    logs = b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
+    assert logs.count(b"A mussel.") == 1
+
+
+# ---- the same as the store in memory
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("save"), st.integers(0, 2), st.integers(0, 3), st.sampled_from([None, "me", "you"])),
+        st.tuples(st.just("stale"), st.integers(0, 2), st.integers(1, 2)),
+        st.tuples(st.just("rewrite"), st.integers(0, 2), st.integers(0, 4)),
+        st.tuples(st.just("branch"), st.integers(0, 2), st.integers(0, 6)),
+        st.tuples(st.just("branch back"), st.integers(0, 2), st.integers(0, 3)),
+        st.tuples(st.just("fork"), st.integers(0, 2), st.integers(0, 2), st.none() | st.integers(0, 6)),
+        st.tuples(st.just("delete"), st.integers(0, 2), st.sampled_from([None, "me"])),
+        st.tuples(st.just("load"), st.integers(0, 2), st.none() | st.integers(0, 4), st.sampled_from([None, "me"])),
+    ),
+    max_size=14,
+)
+
+
+async def play(store: ConversationStore, moves: list[Any]) -> list[Any]:
+    """What a store answers to some moves, without the ids that it makes up."""
+    answers: list[Any] = []
+    stale: dict[str, Conversation] = {}
+    for number, (move, which, *more) in enumerate(moves):
+        name = f"c{which}"
+        try:
+            answers.append((move, await _play(store, stale, move, name, more, number)))
+        except (UserError, ConversationConflict) as error:
+            answers.append((move, type(error)))
+        answers.append(await _all(store))
+    return answers
+
+
+async def _play(
+    store: ConversationStore, stale: dict[str, Conversation], move: str, name: str, more: list[Any], number: int
+) -> Any:
+    if move == "save":
+        count, scope = more
+        conversation = await store.load(name) or Conversation(conversation_id=name)
+        stale.setdefault(name, await store.load(name) or Conversation(conversation_id=name))
+        conversation.messages += [asked(f"{number}.{at}") for at in range(count)]
+        conversation.usage = RunUsage(requests=number)
+        return [entry.message for entry in await store.save(conversation, scope=scope)]
+    if move == "stale":
+        old = stale.pop(name, None) or Conversation(conversation_id=name)
+        old.messages += [asked(f"stale {number}")]
+        return len(await store.save(old))
+    if move == "rewrite":
+        [at] = more
+        found = await store.load(name)
+        if found is None:
+            return None
+        fresh = Conversation(
+            conversation_id=name, messages=[*found.messages[:at], replied(f"again {number}")], revision=found.revision
+        )
+        return len(await store.save(fresh))
+    if move == "branch":
+        [at] = more
+        record = await store.read_record(name)
+        expected = record.revision if record is not None else None
+        return (await store.branch(name, at=at, expected_revision=expected)).messages
+    if move == "branch back":
+        [which] = more
+        record = await store.read_record(name)
+        if record is None or not record.branches:
+            return None
+        tip = record.branches[which % len(record.branches)]
+        return (await store.branch(name, from_entry=tip, expected_revision=record.revision)).messages
+    if move == "fork":
+        to, at = more
+        forked = await store.fork(name, at=at, new_conversation_id=f"c{to}")
+        return forked.messages, forked.usage
+    if move == "delete":
+        [scope] = more
+        return await store.delete(name, scope=scope)
+    limit, scope = more
+    loaded = await store.load(name, limit=limit, scope=scope)
+    return loaded and (loaded.messages, loaded.usage)
+
+
+async def _all(store: ConversationStore) -> Any:
+    found = []
+    for record in await store.list_conversations():
+        entries = await store.load_entries(record.conversation_id)
+        assert entries is not None
+        known = {entry.id: at for at, entry in enumerate(entries)}
+        links = [known.get(entry.parent_id or "") for entry in entries]
+        tips = [[entry.message for entry in await store.read_history(tip)] for tip in record.branches]
+        about = (record.scope, record.forked_from, record.forked_at is None, record.usage, record.head_id in known)
+        found.append((record.conversation_id, about, links, [entry.message for entry in entries], tips))
+    return found
+
+
+@given(steps)
+@settings(max_examples=150)
+def test_it_answers_as_the_store_in_memory(moves: list[Any]) -> None:
+    expected = run(play(InMemoryConversationStore(), moves))
+    assert with_store(":memory:", lambda store, _: play(store, moves)) == expected
+
+
+MOVES = [
+    ("save", 0, 3, "me"),
+    ("save", 0, 2, None),
+    ("fork", 0, 1, 4),
+    ("branch", 0, 2),
+    ("save", 0, 2, None),
+    ("branch back", 0, 0),
+    ("rewrite", 0, 1),
+    ("branch back", 0, 1),
+    ("stale", 0, 1),
+    ("delete", 0, None),
+    ("load", 1, 2, None),
+    ("save", 1, 1, None),
+    ("fork", 1, 0, None),
+    ("delete", 1, None),
+    ("load", 0, None, None),
+]
+
+
+def test_it_answers_as_the_store_in_memory_in_every_store(place: str) -> None:
+    expected = run(play(InMemoryConversationStore(), MOVES))
+    assert with_store(place, lambda store, _: play(store, MOVES)) == expected
+    with nacre.open(":memory:") as sessions:
+        assert run(play(NacreConversationStore(sessions), MOVES)) == expected
+
+
+def test_a_new_process_finds_what_another_saved(lasting_place: str) -> None:
+    async def first(store: NacreConversationStore, _: nacre.AsyncSessions) -> Any:
+        await play(store, MOVES[:8])
+        return await _all(store), (await store.read_record("c0"))
+
+    async def second(store: NacreConversationStore, _: nacre.AsyncSessions) -> Any:
+        record = await store.read_record("c0")
+        assert record is not None
+        fresh = NacreConversationStore(_)
+        for tip in (record.head_id, *record.branches):
+            assert await fresh.read_history(tip) == await store.read_history(tip)
+            assert tip is None or (await fresh.read_entry(tip)).id == tip
+        with pytest.raises(LookupError):
+            await fresh.read_entry("unknown")
+        return await _all(store), record
+
+    assert with_store(lasting_place, first) == with_store(lasting_place, second)
+
+
+# ---- agents
+
+
+def test_an_agent_with_tools_retries_images_and_thoughts(place: str) -> None:
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        last = messages[-1].parts[-1]
+        if isinstance(last, UserPromptPart):
+            calls = [ToolCallPart("weigh", {"shell": "a"}), ToolCallPart("weigh", {"shell": "b"})]
+            return ModelResponse(parts=[ThinkingPart("I weigh."), TextPart("Let me weigh."), *calls])
+        if isinstance(last, ToolReturnPart) and last.outcome == "retried":
+            return ModelResponse(parts=[ToolCallPart("weigh", {"shell": "c"})])
+        return ModelResponse(parts=[TextPart(f"{len(info.function_tools)} tool, {len(messages)} messages.")])
+
+    agent = Agent(FunctionModel(answer), instructions="Be brief.")
+
+    @agent.tool_plain(retries=2)
+    def weigh(shell: str) -> dict[str, Any]:
+        if shell == "b":
+            raise ModelRetry("not that one")
+        return {"shell": shell, "grams": 5}
+
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        for turn in range(3):
+            conversation = await store.load("c") or Conversation(conversation_id="c")
+            prompt = ["Which is heavier?", BinaryImage(PNG, media_type="image/png")]
+            result = await agent.run(prompt, conversation=conversation)
+            await store.save(result)
+            loaded = await store.load("c")
+            assert loaded is not None
+            assert loaded.messages == result.all_messages()
+            assert (loaded.usage.requests, loaded.usage.tool_calls) == (
+                3 * (turn + 1),
+                result.conversation.usage.tool_calls,
+            )
+        said = await sessions.get_history("c")
+        assert [one.role for one in said[:7]] == ["user", "assistant", "tool", "tool", "assistant", "tool", "assistant"]
+        assert len(said) == 21
+
+    with_store(place, test)
+
+
+def test_a_paused_run_is_continued_after_a_restart(lasting_place: str) -> None:
+    agent = Agent(TestModel(), output_type=[str, DeferredToolRequests])
+
+    @agent.tool_plain(requires_approval=True)
+    def erase(name: str) -> str:
+        return f"erased {name}"
+
+    async def pause(store: NacreConversationStore, _: nacre.AsyncSessions) -> None:
+        result = await agent.run("Erase it.", conversation=Conversation(conversation_id="c"))
+        assert isinstance(result.output, DeferredToolRequests)
+        await store.save(result)
+
+    async def go_on(store: NacreConversationStore, _: nacre.AsyncSessions) -> None:
+        conversation = await store.load("c")
+        assert conversation is not None
+        assert conversation.deferred_tool_requests is not None
+        answers = conversation.deferred_tool_requests.build_results(approve_all=True)
+        result = await agent.run(conversation=conversation, deferred_tool_results=answers)
+        assert "erased a" in str(result.output)
+        await store.save(result)
+        again = await store.load("c")
+        assert again is not None
+        assert again.deferred_tool_requests is None
+
+    with_store(lasting_place, pause)
+    with_store(lasting_place, go_on)
+
+
+# ---- several processes
+
+WRITER = """
+import asyncio, sys, nacre
+from pydantic_ai.conversation import Conversation
+from pydantic_ai.conversation_store import ConversationConflict
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+from nacre.integrations.pydantic_ai import NacreConversationStore
+place, who, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+async def main():
+    async with nacre.open_async(place) as sessions:
+        store = NacreConversationStore(sessions)
+        for number in range(count):
+            while True:
+                conversation = await store.load("c") or Conversation(conversation_id="c")
+                for part in range(2):
+                    said = UserPromptPart(f"{who} {number} {part} {len(conversation.messages)}")
+                    conversation.messages.append(ModelRequest(parts=[said]))
+                conversation.usage.requests += 1
+                try:
+                    await store.save(conversation)
+                except ConversationConflict:
+                    continue
+                break
+            print(number, flush=True)
+asyncio.run(main())
+"""
+
+
+def texts_of(messages: list[ModelMessage]) -> list[str]:
+    return [str(part.content) for message in messages for part in message.parts if isinstance(part, UserPromptPart)]
+
+
+def test_two_processes_never_overwrite_each_other(lasting_place: str) -> None:
+    with_store(lasting_place, lambda store, _: store.save(Conversation(conversation_id="other")))
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, lasting_place, who, "20"], stdout=subprocess.DEVNULL)
+        for who in ("a", "b")
+    ]
+    assert [writer.wait() for writer in writers] == [0, 0]
+
+    async def test(store: NacreConversationStore, _: nacre.AsyncSessions) -> None:
+        loaded = await store.load("c")
+        assert loaded is not None
+        said = [text.split() for text in texts_of(loaded.messages)]
+        # Each saw exactly what is before it.
+        assert [int(at) for *_, at in said] == list(range(80))
+        for who in ("a", "b"):
+            own = [(int(number), int(part)) for name, number, part, _ in said if name == who]
+            assert own == [(number, part) for number in range(20) for part in range(2)]
+        assert loaded.usage.requests == 40
+        record = await store.read_record("c")
+        assert record is not None
+        assert record.branches == []
+
+    with_store(lasting_place, test)
+
+
+def test_a_killed_process_leaves_whole_saves(lasting_place: str) -> None:
+    with_store(lasting_place, lambda store, _: store.save(Conversation(conversation_id="other")))
+    for round_number in range(3):
+        command = [sys.executable, "-c", WRITER, lasting_place, f"r{round_number}", "100000"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            lines = [writer.stdout.readline() for _ in range(5 + 4 * round_number)]
+            writer.kill()
+            acknowledged = [*lines, *writer.stdout.readlines()]
+        last = int([line for line in acknowledged if line.endswith("\n")][-1])
+
+        async def test(
+            store: NacreConversationStore, _: nacre.AsyncSessions, last: int = last, who: str = f"r{round_number}"
+        ) -> None:
+            loaded = await store.load("c")
+            assert loaded is not None
+            own = [text for text in texts_of(loaded.messages) if text.startswith(f"{who} ")]
+            assert len(own) in (2 * last + 2, 2 * last + 4)
+            assert loaded.usage.requests * 2 == len(loaded.messages)
+
+        with_store(lasting_place, test)
+
+
+# ---- sessions of others
+
+
+def test_what_others_wrote_is_loaded_and_continued(place: str) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"path": "."}'}}
+    other = {"id": "c2", "type": "function", "function": {"name": "pwd", "arguments": "{}"}}
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        await sessions.add_messages(
+            "c",
+            [
+                {"role": "user", "content": [{"type": "text", "text": "What is here?"}, image]},
+                {"role": "assistant", "content": "I look.", "tool_calls": [call, other]},
+                {"role": "tool", "tool_call_id": "c1", "content": "a.py"},
+                {"role": "assistant", "content": "a.py."},
+            ],
+        )
+        messages = await store.read_messages("c")
+        assert [type(one).__name__ for one in messages] == [
+            "ModelRequest",
+            "ModelResponse",
+            "ModelRequest",
+            "ModelResponse",
+        ]
+        [prompt], results = messages[0].parts, messages[2].parts
+        assert isinstance(prompt, UserPromptPart)
+        assert prompt.content == ["What is here?", BinaryImage(b"hi", media_type="image/png", identifier="c22b5f")]
+        assert [(one.tool_name, one.content) for one in results if isinstance(one, ToolReturnPart)] == [
+            ("ls", "a.py"),
+            ("pwd", "interrupted, outcome unknown"),
+        ]
+        assert await store.read_messages("c", limit=1) == messages[-1:]
+        assert await store.read_messages("nothing") == []
+        # It is a conversation like any other now, also if both write in it.
+        agent = Agent(TestModel(custom_output_text="Fine."))
+        conversation = await store.load("c")
+        assert conversation is not None
+        await store.save(await agent.run("And now?", conversation=conversation))
+        stale = await store.load("c")
+        assert stale is not None
+        await sessions.add_message("c", "user", "From elsewhere.")
+        stale.messages.append(asked("lost?"))
+        with pytest.raises(ConversationConflict):
+            await store.save(stale)
+        whole = await store.load("c")
+        assert whole is not None
+        assert whole.messages[:4] == messages
+        assert texts_of(whole.messages)[1:] == ["And now?", "From elsewhere."]
+        whole.messages.append(asked("Not lost."))
+        await store.save(whole)
+        assert texts_of(await store.read_messages("c"))[1:] == ["And now?", "From elsewhere.", "Not lost."]
+        for limit in range(1, 9):
+            assert await store.read_messages("c", limit=limit) == (await store.read_messages("c"))[-limit:]
+
+    with_store(place, test)
+
+
+def test_an_archived_conversation_is_not_there_and_can_begin_again(place: str) -> None:
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        await store.save(Conversation(conversation_id="c", messages=[asked("one")]))
+        await sessions.archive("c")
+        assert await store.load("c") is None
+        await store.save(Conversation(conversation_id="c", messages=[asked("two")]))
+        assert texts_of(await store.read_messages("c")) == ["two"]
+
+    with_store(place, test)
+
+
+# ---- at the door
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(nacre.InvalidArgument, match="sessions must be"):
+        NacreConversationStore("sessions")  # type: ignore[arg-type]
+
+    async def test(store: NacreConversationStore, _: nacre.AsyncSessions) -> None:
+        for wrong in ("", 5, "x" * 2000):
+            with pytest.raises(nacre.InvalidKey):
+                await store.load(wrong)  # type: ignore[arg-type]
+            with pytest.raises(nacre.InvalidKey):
+                await store.save(Conversation(conversation_id=wrong))  # type: ignore[arg-type]
+        with pytest.raises(nacre.InvalidKey):
+            await store.save(Conversation(conversation_id="nacre:memory", messages=[asked("x")]))
+
+    with_store(":memory:", test)
+
+
+def test_no_call_blocks_the_event_loop(root: Path) -> None:
+    class Slow(nacre.Sessions):
+        def read(self, *args: Any, **named: Any) -> Any:
+            time.sleep(0.3)
+            return super().read(*args, **named)
+
+    async def main() -> None:
+        with nacre.open(root) as sessions:
+            sessions.__class__ = Slow
+            store = NacreConversationStore(sessions)
+            saving = asyncio.create_task(store.save(Conversation(conversation_id="c", messages=[asked("x")])))
+            turns = 0
+            while not saving.done():
+                await asyncio.sleep(0.01)
+                turns += 1
+            assert turns > 5
+            assert texts_of(await store.read_messages("c")) == ["x"]
+
+    run(main())
