@@ -31,7 +31,7 @@ DEPTH = 10_000
 ROUNDS = 9
 COUNT = 50
 TEXT = "word " * 60
-WHO = {"app_name": "app", "user_id": "ann"}
+WHO: Any = {"app_name": "app", "user_id": "ann"}
 LAST = GetSessionConfig(num_recent_events=50)
 Operation = Callable[[], Awaitable[Any]]
 
@@ -118,7 +118,7 @@ async def run(directory: Path) -> dict[str, Any]:
     return {
         "CPU, 10,000 events deep, µs": parts,
         "times faster than SqliteSessionService": {
-            part: {name: round(found["SqliteSessionService"] / µs, 2) for name, µs in found.items()}
+            part: {name: round(found["SqliteSessionService"] / own, 2) for name, own in found.items()}
             for part, found in parts.items()
         },
     }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +21,17 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 import nacre
 from nacre.integrations.adk import NacreSessionService
 
-WHO = {"app_name": "app", "user_id": "ann"}
+WHO: Any = {"app_name": "app", "user_id": "ann"}
 NAMES = st.sampled_from(["a", "b", "user:a", "app:a", "temp:a"])
 VALUES = st.sampled_from([None, 1, 2.5, "é", "", [1], {"x": None}])
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["create", "append", "append", "stale", "delete", "recent"]),
-        st.sampled_from(["one", "two"]),
-        st.dictionaries(NAMES, VALUES, max_size=3),
-    ),
-    max_size=12,
-)
+STATES = st.dictionaries(NAMES, VALUES, max_size=3)
+USERS = st.sampled_from(["ann", "bob/%"])
+IDS = st.sampled_from(["one", "two", " two "])
 PARTS = st.lists(
     st.one_of(
         st.builds(types.Part, text=st.sampled_from(["", "hi", "é\n"]), thought=st.sampled_from([None, True, False])),
@@ -66,53 +64,115 @@ def say(text: str, state: dict[str, Any] | None = None, **more: Any) -> Event:
     return Event(author="user", content=content, actions=EventActions(state_delta=state or {}), **more)
 
 
-async def outcome(service: BaseSessionService, step: tuple[str, str, dict[str, Any]], at: float, kept: Any) -> Any:
-    what, id, state = step
-    try:
-        if what == "create":
-            made = await service.create_session(**WHO, session_id=id, state=dict(state))
-            kept.setdefault(id, made)
-            return made.state
-        if what == "delete":
-            await service.delete_session(**WHO, session_id=id)
-        elif what == "recent":
-            config = GetSessionConfig(num_recent_events=1)
-            return seen(await service.get_session(**WHO, session_id=id, config=config))
-        else:
-            session = kept.get(id) if what == "stale" else await service.get_session(**WHO, session_id=id)
-            if session is not None:
-                await service.append_event(session, say("hello", dict(state), id=f"e{at}", timestamp=at))
-                return session.state
-    except (StaleSessionError, AlreadyExistsError, SessionNotFoundError) as error:
-        return type(error)
-    return None
-
-
 def seen(session: Session | None) -> Any:
-    return session and (session.id, session.state, [event.model_dump() for event in session.events])
+    if session is None:
+        return None
+    return session.user_id, session.id, session.state, [event.model_dump() for event in session.events]
 
 
-@settings(deadline=None, max_examples=40)
-@given(steps=STEPS)
-def test_random_operations_as_the_sqlite_service(steps: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
-    async def run() -> None:
-        database = SqliteSessionService(str(tmp_path_factory.mktemp("adk") / "s.db"))
-        with nacre.open(":memory:") as sessions:
-            ours = NacreSessionService(sessions)
-            kept: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
-            start = time.time() + 1000
-            for index, step in enumerate(steps):
-                both = [await outcome(it, step, start + index, k) for it, k in zip((database, ours), kept, strict=True)]
-                assert both[0] == both[1]
-                for id in ("one", "two"):
-                    loaded = [await it.get_session(**WHO, session_id=id) for it in (database, ours)]
-                    assert seen(loaded[0]) == seen(loaded[1])
-            lists = [(await it.list_sessions(app_name="app")).sessions for it in (database, ours)]
-            assert [seen(it) for it in sorted(lists[0], key=lambda it: it.id)] == [
-                seen(it) for it in sorted(lists[1], key=lambda it: it.id)
+class SameAsSqlite(RuleBasedStateMachine):
+    """Random calls of both services: what they return, raise and store is the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.runner = asyncio.Runner()
+        self.sessions = nacre.open(":memory:")
+        self.services = (SqliteSessionService(f"{self.folder.name}/s.db"), NacreSessionService(self.sessions))
+        self.kept: dict[Any, list[Session]] = {}
+        # Later than the creation of every session, and each event has a time of its own.
+        self.now = time.time() + 1000
+
+    def teardown(self) -> None:
+        self.sessions.close()
+        self.runner.close()
+        self.folder.cleanup()
+
+    def both(self, call: Callable[[BaseSessionService, int], Coroutine[Any, Any, Any]]) -> list[Any]:
+        found: list[Any] = []
+        for at, service in enumerate(self.services):
+            try:
+                found.append(self.runner.run(call(service, at)))
+            except (StaleSessionError, AlreadyExistsError, SessionNotFoundError) as error:
+                found.append(type(error))
+        shown = [seen(one) if isinstance(one, Session) else one for one in found]
+        assert shown[0] == shown[1]
+        return found
+
+    @rule(user=USERS, id=IDS, state=STATES)
+    def create(self, user: str, id: str, state: dict[str, Any]) -> None:
+        made = self.both(
+            lambda it, _: it.create_session(app_name="app", user_id=user, session_id=id, state=dict(state))
+        )
+        if isinstance(made[0], Session):
+            self.kept.setdefault((user, id.strip()), made)
+
+    @rule(user=USERS, id=IDS)
+    def load(self, user: str, id: str) -> None:
+        found = self.both(lambda it, _: it.get_session(app_name="app", user_id=user, session_id=id))
+        if found[0] is not None:
+            self.kept[user, id.strip()] = found
+
+    @rule(user=USERS, id=IDS, state=STATES, text=st.sampled_from(["", "hello", "é"]), again=st.booleans())
+    def append(self, user: str, id: str, state: dict[str, Any], text: str, again: bool) -> None:
+        kept = self.kept.get((user, id.strip()))
+        if kept is None:
+            return
+        self.now += 1
+        event = say(text, state, id=f"e{self.now}", timestamp=self.now)
+
+        async def append(service: BaseSessionService, at: int) -> Any:
+            await service.append_event(kept[at], event.model_copy(deep=True))
+            return kept[at].state, [one.id for one in kept[at].events], kept[at].last_update_time
+
+        self.both(append)
+        if not again:
+            # The object grows old if it is loaded and used again later.
+            self.kept[user, id.strip()] = [one.model_copy(deep=True) for one in kept]
+
+    @rule(user=USERS, id=IDS)
+    def append_to_a_fresh_object(self, user: str, id: str) -> None:
+        """What was kept is stale after it."""
+        self.now += 1
+
+        async def append(service: BaseSessionService, _: int) -> Any:
+            session = await service.get_session(app_name="app", user_id=user, session_id=id)
+            if session is not None:
+                await service.append_event(
+                    session, say("x", {"user:n": self.now}, id=f"e{self.now}", timestamp=self.now)
+                )
+            return seen(session)
+
+        self.both(append)
+
+    @rule(user=USERS, id=IDS, most=st.sampled_from([None, 0, 1, 3]), back=st.sampled_from([None, 0, 2, 5]))
+    def load_some(self, user: str, id: str, most: int | None, back: int | None) -> None:
+        after = None if back is None else self.now - back
+        config = GetSessionConfig(num_recent_events=most, after_timestamp=after)
+        self.both(lambda it, _: it.get_session(app_name="app", user_id=user, session_id=id, config=config))
+
+    @rule(user=USERS, id=IDS)
+    def delete(self, user: str, id: str) -> None:
+        self.both(lambda it, _: it.delete_session(app_name="app", user_id=user, session_id=id))
+
+    @rule(user=st.none() | USERS)
+    def list(self, user: str | None) -> None:
+        async def listed(service: BaseSessionService, _: int) -> Any:
+            found = (await service.list_sessions(app_name="app", user_id=user)).sessions
+            # Those without an event have the times of two creations.
+            return sorted([seen(one) for one in found], key=lambda one: one[:2]), [
+                one.id for one in found if one.last_update_time > self.now - 900
             ]
 
-    asyncio.run(run())
+        self.both(listed)
+
+    @rule(user=USERS)
+    def get_user_state(self, user: str) -> None:
+        self.both(lambda it, _: it.get_user_state(app_name="app", user_id=user))
+
+
+SameAsSqlite.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestSameAsSqlite = SameAsSqlite.TestCase
 
 
 @settings(deadline=None, max_examples=300)
