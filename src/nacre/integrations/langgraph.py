@@ -1,0 +1,1219 @@
+"""LangGraph: `NacreSaver`, a checkpointer that keeps a thread as a session; the extra is `langgraph`.
+
+The key of the session is the thread's id. Its history is the list of messages of the checkpoint that was put last: the
+channel `messages` of the root graph, if that is a list of LangChain's messages. Only what is new in it is appended.
+Everything else is in records `x.langgraph`, of three kinds (`k`):
+
+    c   a checkpoint. `set` has the values that are new in it, by channel; `at` the numbers of the records that have
+        the others. A list of messages is only its length there: it is the history as it was after that record.
+    w   pending writes of a task, for checkpoint `cp`
+    d   checkpoints stored before it that are no longer listed: all but those in `keep`, or those of some `runs`
+
+A value is JSON (`j`), messages (`m`), or what the serializer made of it (`t` and `b`). With a serializer other than
+LangGraph's own, such as one that encrypts, everything is stored by it, the content of messages too.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import attrgetter
+from threading import Lock, RLock
+from typing import Any, NamedTuple, TypeVar, cast
+
+import msgspec
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    FunctionMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langchain_core.messages.chat import ChatMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    get_checkpoint_metadata,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from msgspec.structs import replace
+from pydantic_core import PydanticUndefined
+
+from nacre.async_sessions import AsyncSessions
+from nacre.checks import check_key, show
+from nacre.client_shapes import part_text
+from nacre.codec import data_of, message_of
+from nacre.errors import Conflict, InvalidArgument
+from nacre.history.pairing import pair
+from nacre.history.session_state import chain, meta
+from nacre.integrations.access import AnySessions, awaited, blocking
+from nacre.messages import Message, ToolCall, Version
+from nacre.records import AppendRecord, Pop, Record, Rewind, SetMeta, State, Truncate
+from nacre.sessions import AnyOperation, Sessions, View
+
+NAME = "langgraph"
+KIND = "x.langgraph"
+MESSAGES = "messages"
+T = TypeVar("T")
+
+_MAX_THREADS = 64
+_MAX_MESSAGES = 200_000
+_MAX_RECORDS = 64
+_MAX_TAIL = 1000
+_MAX_POPS = 32
+_CHECKED = 4
+_PART = 32
+_MAX_DEPTH = 90
+_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
+_content = attrgetter("content")
+_to_builtins = msgspec.to_builtins
+
+
+# ---- what is remembered of a thread
+
+
+class _Row(NamedTuple):
+    """A record that a checkpoint is made of, and where the session stood after it."""
+
+    data: dict[str, Any]
+    state: State
+
+
+class _History(NamedTuple):
+    """The live messages of a thread: their records, as they were last given out or put, and what they were then.
+
+    Whoever was given a message may have changed it in place. `contents` tells that for all of them, and `last`, how
+    the last few were stored, tells it for every field of these.
+    """
+
+    numbers: list[int]
+    messages: list[BaseMessage]
+    contents: list[Any]
+    last: list[Message]
+
+
+class _Index:
+    """The checkpoints and writes of a thread that are known, up to record `n` of a generation.
+
+    `is_whole` if they are all of the thread; otherwise those since the newest checkpoint of some namespaces.
+    """
+
+    def __init__(self, uid: str = "", n: int = 0, state: State | None = None) -> None:
+        self.uid, self.n, self.state = uid, n, state or State()
+        self.is_whole = False
+        self.is_marked = False
+        self.checkpoints: dict[str, dict[str, int]] = {}
+        self.runs: dict[int, str] = {}
+        self.hidden: set[int] = set()
+        self.newest: dict[str, str] = {}
+        self.writes: dict[tuple[str, str], list[int]] = {}
+
+    @property
+    def version(self) -> Version:
+        return Version(self.n, self.uid)
+
+    def take(self, n: int, data: Mapping[str, Any]) -> None:
+        """Take in one of our records."""
+        ns, kind = data.get("ns", ""), data.get("k")
+        if kind == "w":
+            self.writes.setdefault((ns, data["cp"]), []).append(n)
+        elif kind == "c":
+            self.checkpoints.setdefault(ns, {})[data["id"]] = n
+            if "run" in data:
+                self.runs[n] = data["run"]
+            self.newest[ns] = max(data["id"], self.newest.get(ns, ""), data.get("top", ""))
+            early = self.writes.setdefault((ns, data["id"]), [])
+            early[:0] = [number for number in data.get("early", ()) if number not in early]
+        elif kind == "d":
+            self.hide(data)
+
+    def hide(self, data: Mapping[str, Any]) -> None:
+        keep, runs = data.get("keep"), set(data.get("runs", ()))
+        for ns, found in self.checkpoints.items():
+            for id, n in found.items():
+                if self.runs.get(n) in runs or (keep is not None and keep.get(ns) != id):
+                    self.hidden.add(n)
+            self.newest[ns] = max((id for id, n in found.items() if n not in self.hidden), default="")
+
+    def find(self, ns: str, id: str | None) -> int | None:
+        """The record of a checkpoint, or of the newest one; None if there is none."""
+        n = self.checkpoints.get(ns, {}).get(id or self.newest.get(ns, ""))
+        return None if n is None or n in self.hidden else n
+
+
+class _Thread:
+    """What is remembered of a thread; `lock` is held while any of it is used."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.index = _Index()
+        self.history: _History | None = None
+        self.rows: OrderedDict[int, _Row] = OrderedDict()
+
+    def forget(self) -> None:
+        self.index, self.history = _Index(), None
+        self.rows.clear()
+
+    def keep(self, n: int, row: _Row) -> None:
+        self.rows[n] = row
+        while len(self.rows) > _MAX_RECORDS:
+            self.rows.popitem(last=False)
+
+
+class _Threads:
+    """The threads that were used last; together they have no more than so many messages."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._found: OrderedDict[str, _Thread] = OrderedDict()
+
+    def get(self, key: str) -> _Thread:
+        with self._lock:
+            thread = self._found.setdefault(key, _Thread())
+            self._found.move_to_end(key)
+            return thread
+
+    def trim(self) -> None:
+        with self._lock:
+            sizes = {key: len(it.messages) if (it := one.history) else 0 for key, one in self._found.items()}
+            total = sum(sizes.values())
+            while len(self._found) > 1 and (len(self._found) > _MAX_THREADS or total > _MAX_MESSAGES):
+                total -= sizes[self._found.popitem(last=False)[0]]
+
+
+class _Place(NamedTuple):
+    """What a config names."""
+
+    key: str
+    ns: str
+    id: str | None
+
+
+class _Change(NamedTuple):
+    """How the history becomes another list: operations, how many messages stay from where, and what is appended."""
+
+    operations: list[AnyOperation]
+    kept: slice
+    added: list[Message]
+
+
+# ---- the checkpointer
+
+
+class NacreSaver(BaseCheckpointSaver[int]):
+    """A checkpointer that keeps each thread as a session, under the thread's id.
+
+    `sessions` are `Sessions` or `AsyncSessions`, of any store; several savers may have the same, in several processes.
+    What is put is durable when the call returns.
+
+    The messages of threads that were used last are kept in memory, at most 200,000, and given to every reader of the
+    process: like all state of a graph they are replaced, not changed. Where the content of one was changed in place,
+    that is noticed, and what is stored is read again.
+
+    `prune` and `delete_for_runs` take checkpoints out of every list; the session keeps what they were made of.
+    `delete_thread` erases everything.
+    """
+
+    def __init__(self, sessions: AnySessions, *, serde: SerializerProtocol | None = None) -> None:
+        super().__init__(serde=serde)
+        if not isinstance(sessions, Sessions | AsyncSessions):
+            raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
+        self._sessions = sessions
+        self._threads = _Threads()
+
+    def __repr__(self) -> str:
+        return f"NacreSaver({self._sessions!r})"
+
+    # ---- reading
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that a config names, or the newest one; None if there is none."""
+        return self._get(blocking(self._sessions), _place(config))
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The same, awaited."""
+        place = _place(config)
+        return await awaited(self._sessions).call(lambda plain: self._get(plain, place))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - the interface names it so
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """The checkpoints of a thread, or of all threads, newest first; they are read as they are taken."""
+        return self._list(blocking(self._sessions), config, filter, before, limit)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - the interface names it so
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """The same, for `async for`."""
+        sessions = awaited(self._sessions)
+        found = await sessions.call(lambda plain: self._list(plain, config, filter, before, limit))
+        while part := await sessions.call(lambda _: [*islice(found, _PART)]):
+            for one in part:
+                yield one
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """The writes to some channels since their last snapshot, and that; checkpoints that were pruned count."""
+        return self._get_deltas(blocking(self._sessions), _place(config), channels)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """The same, awaited."""
+        place = _place(config)
+        return await awaited(self._sessions).call(lambda plain: self._get_deltas(plain, place, channels))
+
+    # ---- writing
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint, and what is new in its messages, as one step."""
+        return self._put(blocking(self._sessions), config, checkpoint, metadata, new_versions)
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """The same, awaited."""
+        return await awaited(self._sessions).call(
+            lambda plain: self._put(plain, config, checkpoint, metadata, new_versions)
+        )
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Store what a task has written, for the checkpoint that it started from."""
+        self._put_writes(blocking(self._sessions), config, writes, task_id, task_path)
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """The same, awaited."""
+        await awaited(self._sessions).call(lambda plain: self._put_writes(plain, config, writes, task_id, task_path))
+
+    # ---- threads
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Erase a thread for good, its session with all that is in it."""
+        self._delete(blocking(self._sessions), check_key(thread_id))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """The same, awaited."""
+        key = check_key(thread_id)
+        await awaited(self._sessions).call(lambda plain: self._delete(plain, key))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Begin a thread that has everything of another; what is there already is shared, not copied.
+
+        Nothing happens if there is no such thread. Raises Conflict if the target has a session.
+        """
+        _copy(blocking(self._sessions), check_key(source_thread_id), check_key(target_thread_id))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """The same, awaited."""
+        source, target = check_key(source_thread_id), check_key(target_thread_id)
+        await awaited(self._sessions).call(lambda plain: _copy(plain, source, target))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """List only the newest checkpoint of each namespace from now on, or erase the threads (`"delete"`)."""
+        self._prune(blocking(self._sessions), _keys(thread_ids), strategy)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """The same, awaited."""
+        keys = _keys(thread_ids)
+        await awaited(self._sessions).call(lambda plain: self._prune(plain, keys, strategy))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """No longer list the checkpoints of some runs, in any thread; the history is that of the newest one left."""
+        self._delete_runs(blocking(self._sessions), _texts(run_ids))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """The same, awaited."""
+        runs = _texts(run_ids)
+        await awaited(self._sessions).call(lambda plain: self._delete_runs(plain, runs))
+
+    # ---- reading, where it may wait
+
+    def _get(self, plain: Sessions, place: _Place) -> CheckpointTuple | None:
+        thread = self._threads.get(place.key)
+        with thread.lock:
+            self._catch_up(plain, place.key, thread, place.ns)
+            n = thread.index.find(place.ns, place.id)
+            if n is None and not thread.index.is_whole:
+                self._catch_up(plain, place.key, thread, None)
+                n = thread.index.find(place.ns, place.id)
+            return None if n is None else self._load(plain, place.key, thread, n)
+
+    def _list(
+        self,
+        plain: Sessions,
+        config: RunnableConfig | None,
+        wanted: dict[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> Iterator[CheckpointTuple]:
+        named = config["configurable"] if config else {}
+        keys = [check_key(named["thread_id"])] if "thread_id" in named else _thread_keys(plain)
+        ns, id = named.get("checkpoint_ns"), named.get("checkpoint_id")
+        end = before["configurable"].get("checkpoint_id") if before else None
+        found: list[tuple[str, str, int]] = []
+        for key in keys:
+            thread = self._threads.get(key)
+            with thread.lock:
+                self._catch_up(plain, key, thread, None)
+                index = thread.index
+                for space, ids in index.checkpoints.items():
+                    if ns is None or space == ns:
+                        found += [(one, key, n) for one, n in ids.items() if n not in index.hidden]
+            self._threads.trim()
+        found = [one for one in found if (not id or one[0] == id) and (not end or one[0] < end)]
+        found.sort(reverse=True)
+        return islice(self._load_each(plain, found, wanted or {}), None if limit is None else max(limit, 0))
+
+    def _load_each(
+        self, plain: Sessions, found: list[tuple[str, str, int]], wanted: dict[str, Any]
+    ) -> Iterator[CheckpointTuple]:
+        for _, key, n in found:
+            thread = self._threads.get(key)
+            with thread.lock:
+                self._catch_up(plain, key, thread, "")
+                row = self._rows(plain, key, thread, [n]).get(n)
+                if row is None:
+                    continue
+                if wanted:
+                    metadata = self._decode(row.data["meta"])
+                    if any(metadata.get(name) != value for name, value in wanted.items()):
+                        continue
+                loaded = self._load(plain, key, thread, n)
+            if loaded is not None:
+                yield loaded
+
+    def _get_deltas(self, plain: Sessions, place: _Place, channels: Sequence[str]) -> dict[str, DeltaChannelHistory]:
+        thread = self._threads.get(place.key)
+        collected: dict[str, list[Any]] = {channel: [] for channel in channels}
+        seeds: dict[str, Any] = {}
+        with thread.lock:
+            self._catch_up(plain, place.key, thread, None)
+            index = thread.index
+            ids = index.checkpoints.get(place.ns, {})
+            n = index.find(place.ns, place.id)
+            row = self._rows(plain, place.key, thread, [n]).get(n) if n is not None else None
+            while row is not None and len(seeds) < len(collected):
+                n = ids.get(row.data.get("parent", ""))
+                row = self._rows(plain, place.key, thread, [n]).get(n) if n is not None else None
+                if n is None or row is None:
+                    break
+                missing = [channel for channel in collected if channel not in seeds]
+                written = self._writes(plain, place.key, thread, place.ns, row.data["id"], missing)
+                for write in reversed(written):
+                    collected[write[1]].append(write)
+                seeds |= self._values(plain, place.key, thread, n, row, missing)
+        found: dict[str, DeltaChannelHistory] = {}
+        for channel, writes in collected.items():
+            found[channel] = {"writes": writes[::-1]}
+            if channel in seeds:
+                found[channel]["seed"] = seeds[channel]
+        return found
+
+    def _load(self, plain: Sessions, key: str, thread: _Thread, n: int) -> CheckpointTuple | None:
+        row = self._rows(plain, key, thread, [n]).get(n)
+        if row is None:
+            return None
+        data = row.data
+        ns, id, parent = data.get("ns", ""), data["id"], data.get("parent")
+        values = self._values(plain, key, thread, n, row, None)
+        checkpoint = {**self._decode(data["cp"]), "id": id, "channel_values": values}
+        self._threads.trim()
+        return CheckpointTuple(
+            config=_config(key, ns, id),
+            checkpoint=cast("Checkpoint", checkpoint),
+            metadata=self._decode(data["meta"]),
+            parent_config=_config(key, ns, parent) if parent else None,
+            pending_writes=self._writes(plain, key, thread, ns, id, None),
+        )
+
+    def _values(
+        self, plain: Sessions, key: str, thread: _Thread, n: int, row: _Row, channels: Collection[str] | None
+    ) -> dict[str, Any]:
+        """The values of a checkpoint, or of some of its channels."""
+        places = {**row.data.get("at", {}), **dict.fromkeys(row.data.get("set", ()), n)}
+        if channels is not None:
+            places = {channel: place for channel, place in places.items() if channel in channels}
+        rows = self._rows(plain, key, thread, sorted({*places.values()} - {n}))
+        rows[n] = row
+        values: dict[str, Any] = {}
+        for channel, place in places.items():
+            one = rows.get(place)
+            kept = one.data["set"].get(channel) if one is not None else None
+            if one is None or kept is None:
+                continue
+            if "live" in kept:
+                values[channel] = self._messages(plain, key, thread, one.state)
+            else:
+                values[channel] = self._decode(kept)
+        return values
+
+    def _writes(
+        self, plain: Sessions, key: str, thread: _Thread, ns: str, id: str, channels: Collection[str] | None
+    ) -> list[tuple[str, str, Any]]:
+        """The writes for a checkpoint, in the order in which a step applies them, or those to some channels."""
+        numbers = thread.index.writes.get((ns, id), ())
+        rows = self._rows(plain, key, thread, numbers)
+        found: dict[tuple[str, int], tuple[tuple[str, str, int], str, Any]] = {}
+        for row in (rows[n] for n in numbers if n in rows):
+            task, path = row.data["task"], row.data.get("path", "")
+            for at, channel, value in row.data["w"]:
+                # An error or an interrupt replaces the one before it; anything else that is written again is a retry.
+                if at < 0 or (task, at) not in found:
+                    found[task, at] = ((path, task, at), channel, value)
+        return [
+            (order[1], channel, self._decode(value))
+            for order, channel, value in sorted(found.values(), key=lambda one: one[0])
+            if channels is None or channel in channels
+        ]
+
+    def _messages(self, plain: Sessions, key: str, thread: _Thread, state: State) -> list[BaseMessage]:
+        """The messages that were live in a state."""
+        known = thread.history
+        if known is not None and list(map(_content, known.messages)) != known.contents:
+            known = thread.history = None
+        if known is not None:
+            end = bisect_left(known.numbers, state.hd) + 1 if state.live else 0
+            start = end - state.live
+            if start >= 0 and (not end or (end <= len(known.numbers) and known.numbers[end - 1] == state.hd)):
+                return known.messages[start:end]
+        found = plain.read(key, lambda view: _read_live(view, state, self.serde)) or ([], [])
+        if (state.hd, state.live) == (thread.index.state.hd, thread.index.state.live):
+            thread.history = self._history(*found)
+            return [*thread.history.messages]
+        return found[1]
+
+    def _history(self, numbers: list[int], messages: list[BaseMessage]) -> _History:
+        last = [dump_message(message, self.serde) for message in messages[-_CHECKED:]]
+        return _History(numbers, messages, list(map(_content, messages)), last)
+
+    def _rows(self, plain: Sessions, key: str, thread: _Thread, numbers: Iterable[int]) -> dict[int, _Row]:
+        """Our records by their numbers, as far as they are there."""
+        missing = []
+        found: dict[int, _Row] = {}
+        for n in numbers:
+            if (row := thread.rows.get(n)) is not None:
+                found[n] = row
+            else:
+                missing.append(n)
+        if missing:
+            uid = thread.index.uid
+            read = plain.read(key, lambda view: _read_rows(view, missing) if view.uid == uid else {}) or {}
+            for n, row in read.items():
+                thread.keep(n, row)
+            found |= read
+        return found
+
+    def _catch_up(self, plain: Sessions, key: str, thread: _Thread, ns: str | None, *, is_forced: bool = False) -> None:
+        """Know what others have stored since; the newest checkpoint of a namespace, or, for None, all of them."""
+        known = thread.index
+        is_enough = known.is_whole or (ns is not None and ns in known.newest)
+        if known.uid and is_enough and not is_forced and plain.is_at(key, known.version):
+            return
+        news = plain.read(key, lambda view: _read_news(view, known, ns, is_enough=is_enough))
+        if news is None:
+            if known.uid:
+                thread.forget()
+            thread.index.is_whole = True
+            return
+        if not news.continues:
+            thread.forget()
+            thread.index = _Index(news.uid)
+            thread.index.is_whole = news.is_whole
+        index, history = thread.index, thread.history
+        for n, data in news.ours:
+            index.take(n, data)
+        index.n, index.is_marked = news.n, news.is_marked
+        if history is not None and (news.state.hd, news.state.live) != (index.state.hd, index.state.live):
+            thread.history = None
+        index.state = news.state
+
+    # ---- writing, where it may wait
+
+    def _put(
+        self,
+        plain: Sessions,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        key, ns, parent = _place(config)
+        id, values = checkpoint["id"], checkpoint["channel_values"]
+        data: dict[str, Any] = {"k": "c", "id": id}
+        if ns:
+            data["ns"] = ns
+        if parent:
+            data["parent"] = parent
+        meta = get_checkpoint_metadata(config, metadata)
+        if isinstance(run := meta.get("run_id"), str):
+            data["run"] = run
+        data["cp"] = self._encode({k: v for k, v in checkpoint.items() if k not in ("id", "channel_values")})
+        data["meta"] = self._encode(meta)
+        thread = self._threads.get(key)
+        with thread.lock:
+            while True:
+                self._catch_up(plain, key, thread, ns)
+                written = self._values_of(plain, key, thread, data, checkpoint, new_versions)
+                messages = values.get(MESSAGES) if not ns and MESSAGES in checkpoint["channel_versions"] else None
+                change = self._change(plain, key, thread, messages) if type(messages) is list else None
+                if change is not None:
+                    written["set"][MESSAGES] = {"live": len(cast("list[Any]", messages))}
+                    written["at"].pop(MESSAGES, None)
+                elif messages is not None and MESSAGES in written["set"]:
+                    written["set"][MESSAGES] = self._encode(messages)
+                record = {**data, **{name: part for name, part in written.items() if part}}
+                if self._store(plain, key, thread, record, change, messages):
+                    return _config(key, ns, id)
+
+    def _values_of(
+        self,
+        plain: Sessions,
+        key: str,
+        thread: _Thread,
+        data: dict[str, Any],
+        checkpoint: Checkpoint,
+        new_versions: ChannelVersions,
+    ) -> dict[str, Any]:
+        """Where the values of a new checkpoint are: those that are new in its record, the others where they were."""
+        ns, index = data.get("ns", ""), thread.index
+        values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
+        before: dict[str, int] = {}
+        if (parent := data.get("parent")) and any(channel not in new_versions for channel in versions):
+            n = index.find(ns, parent)
+            if n is None and not index.is_whole:
+                self._catch_up(plain, key, thread, None)
+                index = thread.index
+                n = index.find(ns, parent)
+            row = self._rows(plain, key, thread, [n]).get(n) if n is not None else None
+            if n is not None and row is not None:
+                known = self._decode(row.data["cp"])["channel_versions"]
+                places = {**row.data.get("at", {}), **dict.fromkeys(row.data.get("set", ()), n)}
+                before = {channel: at for channel, at in places.items() if known.get(channel) == versions.get(channel)}
+        found: dict[str, Any] = {"set": {}, "at": {}}
+        for channel in versions:
+            if channel not in new_versions and channel in before:
+                found["at"][channel] = before[channel]
+            elif channel in values:
+                is_conversation = channel == MESSAGES and not ns and type(values[channel]) is list
+                found["set"][channel] = {} if is_conversation else self._encode(values[channel])
+        if early := index.writes.get((ns, data["id"])):
+            found["early"] = early
+        if (newest := index.newest.get(ns, "")) > data["id"]:
+            found["top"] = newest
+        return found
+
+    def _store(
+        self,
+        plain: Sessions,
+        key: str,
+        thread: _Thread,
+        record: dict[str, Any],
+        change: _Change | None = None,
+        messages: list[BaseMessage] | None = None,
+    ) -> bool:
+        """Append one of our records, with a change of the history; False if others have written meanwhile."""
+        index = thread.index
+        operations: list[AnyOperation] = []
+        if not index.is_marked:
+            operations.append(SetMeta({NAME: True}))
+        if change is not None:
+            operations += [*change.operations, *change.added]
+        operations.append(AppendRecord(KIND, record))
+        try:
+            if index.uid:
+                n = plain.update(key, operations, expect=index.version)
+            else:
+                n = plain.submit(key, operations, expect=index.version).result()
+        except Conflict:
+            self._catch_up(plain, key, thread, record.get("ns", ""), is_forced=True)
+            if thread.index.version == index.version:
+                raise
+            return False
+        if not n or not index.uid:
+            # The session has just begun, or it was archived meanwhile.
+            thread.forget()
+            return bool(n)
+        # Nobody else has written since: what was remembered goes on.
+        state = index.state
+        if change is not None and change.operations:
+            now = plain.read(key, lambda view: view.state if (view.uid, view.n) == (index.uid, n) else None)
+            if now is None:
+                thread.forget()
+                return True
+            state = now
+        elif change is not None and change.added:
+            count = len(change.added)
+            state = replace(state, hd=n - 1, i=state.i + count, live=state.live + count)
+        if change is not None and messages is not None and thread.history is not None:
+            self._follow(thread, change, messages, n)
+        index.n, index.state, index.is_marked = n, state, True
+        index.take(n, record)
+        thread.keep(n, _Row(record, state))
+        return True
+
+    def _follow(self, thread: _Thread, change: _Change, messages: list[BaseMessage], n: int) -> None:
+        """Remember the history after a change whose last record is `n`."""
+        before = cast("_History", thread.history)
+        numbers = before.numbers[change.kept]
+        contents = before.contents[change.kept] + list(map(_content, messages[len(numbers) :]))
+        last = (before.last if change.kept.stop == len(before.numbers) else []) + change.added
+        if len(last) < min(_CHECKED, len(messages)):
+            last = [dump_message(message, self.serde) for message in messages[-_CHECKED:]]
+        numbers += range(n - len(change.added), n)
+        thread.history = _History(
+            numbers, [*messages], contents, last[-min(_CHECKED, len(messages)) :] if messages else []
+        )
+        self._threads.trim()
+
+    def _change(self, plain: Sessions, key: str, thread: _Thread, wanted: list[Any]) -> _Change | None:
+        """How the history becomes the wanted list; None if that is not one of messages."""
+        if thread.history is None:
+            self._messages(plain, key, thread, thread.index.state)
+        known = thread.history or _History([], [], [], [])
+        thread.history = known
+        count = len(known.messages)
+        # 1. Nearly always it has grown: the same messages, and further ones.
+        start, kept = 0, self._common(known, wanted, 0)
+        if not kept and wanted and count:
+            # 2. It was cut at the front.
+            id = getattr(wanted[0], "id", None)
+            start = next((at for at, message in enumerate(known.messages) if message.id == id and id is not None), 0)
+            kept = self._common(known, wanted, start)
+        added = wanted[kept:]
+        if not all(isinstance(message, BaseMessage) for message in added):
+            return None
+        operations: list[AnyOperation] = []
+        if not kept and count:
+            operations.append(Truncate(0))
+        else:
+            if count > start + kept:
+                # 3. What follows was edited, or another branch goes on.
+                operations += self._go_back(plain, key, known.numbers[start + kept - 1], count - start - kept)
+            if start or count > start + kept:
+                operations.append(Truncate(kept))
+        messages = [dump_message(message, self.serde) for message in added]
+        return _Change(operations, slice(start, start + kept), messages)
+
+    def _common(self, known: _History, wanted: list[Any], start: int) -> int:
+        """How many of the messages known from `start` on the wanted list begins with."""
+        rest, contents = (
+            (known.messages, known.contents) if not start else (known.messages[start:], known.contents[start:])
+        )
+        size = min(len(rest), len(wanted))
+        if size == len(rest):
+            # The same objects are equal at once; only their contents may have been changed in place.
+            same = wanted[:size]
+            if same == rest and list(map(_content, same)) == contents:
+                checked = min(size, len(known.last))
+                last = [dump_message(message, self.serde) for message in same[size - checked :]]
+                if last == known.last[len(known.last) - checked :]:
+                    return size
+                size -= next(checked - at for at in range(checked) if last[at] != known.last[at - checked])
+                return size
+        return next((at for at in range(size) if wanted[at] != rest[at] or _content(wanted[at]) != contents[at]), size)
+
+    def _go_back(self, plain: Sessions, key: str, number: int, count: int) -> list[AnyOperation]:
+        """Operations after which message `number` is the last one, where `count` follow it."""
+        if count <= _MAX_POPS:
+            return [Pop()] * count
+
+        def find(view: View) -> list[AnyOperation] | None:
+            record = view.find(number)
+            if record is None:
+                return None
+            # One can go back only to the end of what was stored together.
+            end = view.find(record.tx[0] + record.tx[1] - 1) if record.tx is not None else record
+            if end is None or not 0 <= end.st.i - record.st.i <= _MAX_POPS:
+                return None
+            return [Rewind(end.n, keeps_summary=True), *([Pop()] * (end.st.i - record.st.i))]
+
+        return plain.read(key, find) or [Pop()] * count
+
+    def _put_writes(
+        self, plain: Sessions, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
+    ) -> None:
+        key, ns, id = _place(config)
+        if id is None:
+            raise InvalidArgument("writes need the checkpoint_id of the checkpoint that they follow")
+        data: dict[str, Any] = {"k": "w", "cp": id, "task": task}
+        if ns:
+            data["ns"] = ns
+        if path:
+            data["path"] = path
+        data["w"] = [
+            [WRITES_IDX_MAP.get(channel, at), channel, self._encode(value)]
+            for at, (channel, value) in enumerate(writes)
+        ]
+        thread = self._threads.get(key)
+        with thread.lock:
+            index = thread.index
+            n = plain.append(key, KIND, data)
+            if index.uid and n == index.n + 1 and plain.is_at(key, Version(n, index.uid)):
+                index.n = n
+                index.take(n, data)
+                thread.keep(n, _Row(data, index.state))
+
+    # ---- threads, where it may wait
+
+    def _delete(self, plain: Sessions, key: str) -> None:
+        thread = self._threads.get(key)
+        with thread.lock:
+            plain.delete(key)
+            thread.forget()
+
+    def _prune(self, plain: Sessions, keys: list[str], strategy: str) -> None:
+        if strategy not in ("keep_latest", "delete"):
+            raise InvalidArgument(f"strategy must be 'keep_latest' or 'delete', not {show(strategy)}")
+        for key in keys:
+            if strategy == "delete":
+                self._delete(plain, key)
+            else:
+                self._hide(plain, key, lambda index: {"k": "d", "keep": index.newest})
+
+    def _delete_runs(self, plain: Sessions, runs: list[str]) -> None:
+        if not runs:
+            return
+        wanted = set(runs)
+
+        def named(index: _Index) -> dict[str, Any]:
+            found = {run for n, run in index.runs.items() if n not in index.hidden}
+            return {"k": "d", "runs": sorted(found & wanted)}
+
+        for key in _thread_keys(plain):
+            self._hide(plain, key, named)
+
+    def _hide(self, plain: Sessions, key: str, describe: Callable[[_Index], dict[str, Any]]) -> None:
+        """Store that some checkpoints are hidden; the history is that of the newest one that is left."""
+        thread = self._threads.get(key)
+        with thread.lock:
+            while True:
+                self._catch_up(plain, key, thread, None)
+                index = thread.index
+                data = describe(index)
+                after = _Index()
+                after.checkpoints, after.runs, after.hidden = index.checkpoints, index.runs, {*index.hidden}
+                after.hide(data)
+                if after.hidden == index.hidden:
+                    return
+                change = None
+                if (n := after.find("", None)) != index.find("", None):
+                    row = self._rows(plain, key, thread, [n]).get(n) if n is not None else None
+                    to = row.data.get("at", {}).get(MESSAGES, n) if row is not None else None
+                    back: AnyOperation = Rewind(to, keeps_summary=True) if to is not None else Truncate(0)
+                    change = _Change([back], slice(0, 0), [])
+                    thread.history = None
+                if self._store(plain, key, thread, data, change):
+                    return
+
+    # ---- values
+
+    def _encode(self, value: Any) -> dict[str, Any]:
+        """A value as a record has it."""
+        if type(self.serde) is JsonPlusSerializer:
+            if type(value) is list and value and all(isinstance(one, BaseMessage) for one in value):
+                messages = [dump_message(one, self.serde) for one in value]
+                return {"m": [_to_builtins(one, builtin_types=(bytes,)) for one in messages]}
+            if is_exact(value, _MAX_DEPTH):
+                return {"j": value}
+        kind, encoded = self.serde.dumps_typed(value)
+        return {"t": kind, "b": encoded}
+
+    def _decode(self, kept: dict[str, Any]) -> Any:
+        if "j" in kept:
+            return _copy_json(kept["j"])
+        if "m" in kept:
+            return [load_message(msgspec.convert(one, Message), self.serde) for one in kept["m"]]
+        return self.serde.loads_typed((kept["t"], kept["b"]))
+
+
+class _News(NamedTuple):
+    """What was read of a thread: its own records, and whether they follow those that are known."""
+
+    uid: str
+    n: int
+    state: State
+    ours: list[tuple[int, dict[str, Any]]]
+    continues: bool
+    is_whole: bool
+    is_marked: bool
+
+
+def _read_news(view: View, known: _Index, ns: str | None, *, is_enough: bool) -> _News | None:
+    """What was stored after what is known; or since the newest checkpoint of a namespace; or, for None, everything."""
+    if view.is_archived:
+        return None
+    is_marked = known.is_marked or NAME in meta(view, view.state)
+    ours: list[tuple[int, dict[str, Any]]] = []
+    if is_enough and view.uid == known.uid and view.n >= known.n:
+        count = 0
+        for record in view.back(view.n):
+            if record.n <= known.n:
+                break
+            count += 1
+            _take(record, ours)
+        if count == view.n - known.n:
+            return _News(view.uid, view.n, view.state, ours[::-1], True, known.is_whole, is_marked)  # noqa: FBT003 - a tuple
+        ours = []
+    if not is_marked:
+        return _News(view.uid, view.n, view.state, [], False, True, is_marked)  # noqa: FBT003 - a tuple
+    if ns is not None and not known.is_whole:
+        for record in islice(view.back(view.n), _MAX_TAIL):
+            data = _take(record, ours)
+            if data is None or (data["k"] != "d" and (data["k"], data.get("ns", "")) != ("c", ns)):
+                continue
+            if data["k"] == "d" or "top" in data:
+                break
+            return _News(view.uid, view.n, view.state, ours[::-1], False, False, is_marked)  # noqa: FBT003 - a tuple
+        ours = []
+    for record in view.all():
+        _take(record, ours)
+    return _News(view.uid, view.n, view.state, ours, False, True, is_marked)  # noqa: FBT003 - a tuple
+
+
+def _take(record: Record, ours: list[tuple[int, dict[str, Any]]]) -> dict[str, Any] | None:
+    if record.t != KIND or not isinstance(record.data, dict) or "k" not in record.data:
+        return None
+    ours.append((record.n, record.data))
+    return record.data
+
+
+def _read_rows(view: View, numbers: Iterable[int]) -> dict[int, _Row]:
+    found = {}
+    for n in numbers:
+        record = view.find(n)
+        if record is not None and record.t == KIND and record.data is not None:
+            found[n] = _Row(data_of(record if record.blobs is None else view.whole(record)), record.st)
+    return found
+
+
+def _read_live(view: View, state: State, serde: SerializerProtocol) -> tuple[list[int], list[BaseMessage]]:
+    """The messages that were live in a state, and their numbers; each as one message."""
+    numbers, messages = [], []
+    for record in chain(view, state):
+        message = record.m
+        if message is None or record.blobs is not None or record.bin or record.gone is not None:
+            message = message_of(record, view)
+        numbers.append(record.n)
+        if NAME in message.extra:
+            messages.append(load_message(message, serde))
+        else:
+            messages.append(_from_other(message, f"{view.key}@{record.n}"))
+    return numbers[::-1], messages[::-1]
+
+
+def _place(config: RunnableConfig) -> _Place:
+    """What a config names; raises InvalidArgument or InvalidKey."""
+    try:
+        named = config["configurable"]
+        key = named["thread_id"]
+    except (KeyError, TypeError):
+        raise InvalidArgument("the config needs a thread_id: {'configurable': {'thread_id': …}}") from None
+    ns, id = named.get("checkpoint_ns") or "", named.get("checkpoint_id") or None
+    if not isinstance(ns, str) or not isinstance(id, str | None):
+        raise InvalidArgument(f"checkpoint_ns and checkpoint_id must be texts, not {show(ns)} and {show(id)}")
+    return _Place(check_key(key), ns, id)
+
+
+def _config(key: str, ns: str, id: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": key, "checkpoint_ns": ns, "checkpoint_id": id}}
+
+
+def _keys(thread_ids: Sequence[str]) -> list[str]:
+    return [check_key(id) for id in _texts(thread_ids)]
+
+
+def _texts(given: Sequence[str]) -> list[str]:
+    if isinstance(given, str) or not all(isinstance(one, str) for one in given):
+        raise InvalidArgument(f"a list of ids is needed, not {show(given)}")
+    return [*given]
+
+
+def _thread_keys(plain: Sessions) -> list[str]:
+    return [info.key for info in plain.list() if NAME in info.meta]
+
+
+def _copy(plain: Sessions, source: str, target: str) -> None:
+    if plain.status(source) == "active":
+        plain.fork(source, target)
+
+
+# ---- messages
+
+
+_ROLES: dict[type[BaseMessage], str] = {
+    HumanMessage: "user",
+    AIMessage: "assistant",
+    SystemMessage: "system",
+    ToolMessage: "tool",
+    FunctionMessage: "function",
+    ChatMessage: "chat",
+    RemoveMessage: "",
+}
+_CLASSES = {role: kind for kind, role in _ROLES.items()}
+_SAID_BY = ((HumanMessage, "user"), (AIMessage, "assistant"), (SystemMessage, "system"), (ToolMessage, "tool"))
+
+
+def _template(kind: type[BaseMessage]) -> dict[str, Any]:
+    """The fields of a kind of message as they are unless said otherwise."""
+    fields = {name: field.get_default(call_default_factory=True) for name, field in kind.model_fields.items()}
+    return {name: None if default is PydanticUndefined else default for name, default in fields.items()}
+
+
+_TEMPLATES = {kind: _template(kind) for kind in _ROLES}
+_FRESH = {
+    kind: [(name, type(value)) for name, value in template.items() if type(value) in (dict, list)]
+    for kind, template in _TEMPLATES.items()
+}
+_CALL = {"name", "args", "id", "type"}
+
+
+def dump_message(message: BaseMessage, serde: SerializerProtocol) -> Message:
+    """The message that one of LangChain's is stored as."""
+    kind = type(message)
+    role = _ROLES.get(kind)
+    if role is not None and type(serde) is JsonPlusSerializer:
+        fields, template = message.__dict__, _TEMPLATES[kind]
+        kept = {name: value for name, value in fields.items() if name not in template or value != template[name]}
+        content = kept.pop("content", "")
+        if extra := message.__pydantic_extra__:
+            kept["+"] = extra
+        if (
+            fields.keys() == template.keys()
+            and isinstance(content, str | list)
+            and is_exact([content, kept], _MAX_DEPTH)
+        ):
+            return _dump_plain(role, content, kept)
+    said_by = next((name for kind, name in _SAID_BY if isinstance(message, kind)), None)
+    role, content = said_by or "chat", None
+    if type(serde) is JsonPlusSerializer and _is_text(message.content):
+        content = message.content
+        message = message.model_copy(update={"content": ""})
+    kind_of, encoded = serde.dumps_typed(message)
+    return Message(role=role, content=content, extra={NAME: {"t": kind_of, "b": b64encode(encoded).decode()}})
+
+
+def _dump_plain(role: str, content: Any, kept: dict[str, Any]) -> Message:
+    if not role:
+        return Message(role="", extra={"type": "remove", NAME: {**kept, "content": content} if content else kept})
+    if role == "chat":
+        role = kept.pop("role")
+        if not role or role in _CLASSES:
+            kept["role"] = role
+            role = "chat"
+        else:
+            kept["is_chat"] = True
+    calls: tuple[ToolCall, ...] = ()
+    if role == "assistant" and all(map(_is_call, kept.get("tool_calls", ()))):
+        given = kept.pop("tool_calls", ())
+        calls = tuple([ToolCall(id=call["id"], name=call["name"], arguments=call["args"]) for call in given])
+    model = kept.get("response_metadata", {}).get("model_name")
+    if model and type(model) is str:
+        kept["response_metadata"] = {k: v for k, v in kept["response_metadata"].items() if k != "model_name"}
+    else:
+        model = None
+    name, call_id = kept.pop("name", None), kept.pop("tool_call_id", None)
+    return Message(
+        role=role, content=content, tool_calls=calls, tool_call_id=call_id, name=name, model=model, extra={NAME: kept}
+    )
+
+
+def load_message(message: Message, serde: SerializerProtocol) -> BaseMessage:
+    """The message of LangChain's that one of our own was made of."""
+    kept, role = message.extra[NAME], message.role
+    if "b" in kept:
+        found = cast("BaseMessage", serde.loads_typed((kept["t"], b64decode(kept["b"]))))
+        if message.content is not None:
+            found.content = cast("Any", message.content)
+        return found
+    kind = ChatMessage if "is_chat" in kept else _CLASSES[role]
+    fields = _TEMPLATES[kind].copy()
+    for name, make in _FRESH[kind]:
+        fields[name] = make()
+    extra = None
+    for name, value in kept.items():
+        fields[name] = value
+    if not role:
+        fields["content"] = kept.get("content", "")
+    else:
+        fields["content"] = message.content
+        if message.name is not None:
+            fields["name"] = message.name
+        if message.tool_call_id is not None:
+            fields["tool_call_id"] = message.tool_call_id
+        if message.model is not None:
+            fields["response_metadata"]["model_name"] = message.model
+        if message.tool_calls:
+            fields["tool_calls"] = [
+                {"name": call.name, "args": call.arguments, "id": call.id, "type": "tool_call"}
+                for call in message.tool_calls
+            ]
+    if "is_chat" in kept:
+        del fields["is_chat"]
+        fields["role"] = role
+    extra = fields.pop("+", None)
+    return _make(kind, fields, extra)
+
+
+def _make(kind: type[BaseMessage], fields: dict[str, Any], extra: dict[str, Any] | None) -> BaseMessage:
+    """A message with these fields, which were valid when they were stored: they are not checked again."""
+    found = kind.__new__(kind)
+    _set(found, "__dict__", fields)
+    _set(found, "__pydantic_fields_set__", set(fields))
+    _set(found, "__pydantic_extra__", extra if extra is not None else {})
+    _set(found, "__pydantic_private__", None)
+    return found
+
+
+_set = object.__setattr__
+
+
+def _is_call(call: Any) -> bool:
+    return (
+        type(call) is dict
+        and call.keys() == _CALL
+        and call["type"] == "tool_call"
+        and type(call["name"]) is str
+        and type(call["args"]) is dict
+        and type(call["id"]) is str
+    )
+
+
+def is_exact(value: Any, depth: int) -> bool:
+    """Tell whether a record gives a value back as it was."""
+    kind = type(value)
+    if kind is str:
+        return value.isascii() or _is_text(value)
+    if value is None or kind is bool:
+        return True
+    if kind is int:
+        return bool(_SMALLEST <= value <= _LARGEST)
+    if kind is float:
+        return bool(value - value == 0)
+    if depth == 0:
+        return False
+    if kind is dict:
+        return all(type(name) is str and is_exact(name, 1) and is_exact(one, depth - 1) for name, one in value.items())
+    return kind is list and all(is_exact(one, depth - 1) for one in value)
+
+
+def _is_text(value: Any) -> bool:
+    if type(value) is not str:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _copy_json(value: Any) -> Any:
+    """A copy of a JSON value, so that whoever gets it may change it."""
+    if type(value) is dict:
+        return {name: _copy_json(one) for name, one in value.items()}
+    if type(value) is list:
+        return [_copy_json(one) for one in value]
+    return value
+
+
+# ---- conversations of others
+
+
+def read_messages(sessions: Sessions, key: str) -> list[BaseMessage]:
+    """The history of a session, whoever wrote it, as LangChain's messages: for a graph to go on from.
+
+    What others wrote has ids such as `cli:1@42`, which are the same each time: a graph that is given it twice has it
+    once. Every call of theirs is followed by its result, or by one that says that it was interrupted. In a coroutine
+    use `await sessions.call(lambda plain: read_messages(plain, key))`.
+    """
+    if not isinstance(sessions, Sessions):
+        raise InvalidArgument(f"sessions must be Sessions, not {show(sessions)}")
+    now = sessions.snapshot(key)
+    serde = JsonPlusSerializer()
+    found: list[BaseMessage] = []
+    others: list[tuple[int, Message]] = []
+
+    def flush() -> None:
+        numbers = {id(message): n for n, message in others}
+        last, more = 0, 0
+        for message in pair([message for _, message in others if message.role]):
+            n = numbers.get(id(message), 0)
+            last, more = (n, 0) if n else (last, more + 1)
+            found.append(_from_other(message, f"{key}@{last}" + (f"/{more}" if more else "")))
+        others.clear()
+
+    for n, message in zip(now.numbers, now.messages, strict=True):
+        if NAME in message.extra:
+            flush()
+            found.append(load_message(message, serde))
+        else:
+            others.append((n, message))
+    flush()
+    return found
+
+
+def _from_other(message: Message, id: str) -> BaseMessage:
+    """What others wrote, as one message."""
+    if not message.role:
+        return RemoveMessage(id=id)
+    given = message.to_openai()
+    role, content, name = given["role"], given.get("content"), given.get("name")
+    if role == "user":
+        return HumanMessage(content, id=id, name=name)
+    if role in ("system", "developer"):
+        return SystemMessage(content, id=id, name=name)
+    text = "\n".join(map(part_text, content)) if isinstance(content, list) else content or ""
+    if role == "tool":
+        return ToolMessage(text, id=id, tool_call_id=given["tool_call_id"])
+    calls, broken = [], []
+    for call in given.get("tool_calls", ()):
+        own = call["custom"] if call["type"] == "custom" else call["function"]
+        raw = own["input"] if call["type"] == "custom" else own["arguments"]
+        try:
+            arguments = {"input": raw} if call["type"] == "custom" else json.loads(raw or "{}")
+        except ValueError:
+            arguments = None
+        if isinstance(arguments, dict):
+            calls.append({"name": own["name"], "args": arguments, "id": call["id"], "type": "tool_call"})
+        else:
+            broken.append(
+                {"name": own["name"], "args": raw, "id": call["id"], "error": None, "type": "invalid_tool_call"}
+            )
+    return AIMessage(text, id=id, name=name, tool_calls=calls, invalid_tool_calls=broken)
