@@ -241,13 +241,14 @@ def _look(sessions: Sessions, key: str) -> _Look:
 
 def _changed_at_save(view: View) -> int | None:
     """The last record that had changed the history when the conversation was last saved; None if that is lost."""
-    n = view.state.mp
-    while n and (record := view.find(n)) is not None:
-        if NAME in (record.set or ()):
-            return record.st.h
-        # Somebody else's label: look at the meta before it.
-        earlier = next(view.back(n - 1), None)
-        n = earlier.st.mp if earlier is not None else 0
+    saved = view.find(view.state.mp)
+    while saved is not None:
+        earlier = next(view.back(saved.n - 1), None)
+        before = view.find(earlier.st.mp) if earlier is not None and earlier.st.mp else None
+        if before is None or (before.meta or {}).get(NAME) != (saved.meta or {}).get(NAME):
+            return saved.st.h
+        # Nothing but somebody else's label was set: the save is further back.
+        saved = before
     return None
 
 
@@ -347,12 +348,13 @@ def _tail(view: View, state: State, limit: int | None) -> list[ConversationEntry
     """The entries of a state, or the last few of them, oldest first; the cost is that of those that are read."""
     if limit is None:
         return _entries(view.uid, _newest(view, state, None)[0])
-    wanted = limit
+    # One more than is asked for: an entry of others is linked to the one before it.
+    wanted = limit + 1
     while True:
         found, is_all = _newest(view, state, wanted)
         entries = _entries(view.uid, found)
         # Several messages of others may become one entry, and a result is nothing without its call.
-        if is_all or (len(entries) >= limit and not _seeks_calls(found)):
+        if is_all or (len(entries) > limit and not _seeks_calls(found)):
             return entries[-limit:]
         wanted *= 2
 

@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
 from pydantic_ai import Agent, BinaryContent, BinaryImage, DeferredToolRequests, ImageUrl, ModelRetry
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict, ConversationStore, InMemoryConversationStore
@@ -32,6 +33,7 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
+    UserContent,
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -79,14 +81,14 @@ media = st.one_of(
     st.just(DocumentUrl("https://shells.example/a.pdf")),
 )
 ids = st.text(min_size=1, max_size=6)
-request_parts = st.one_of(
+request_parts: st.SearchStrategy[Any] = st.one_of(
     st.builds(SystemPromptPart, texts, timestamp=st.just(AT), dynamic_ref=st.none() | st.text(max_size=3)),
     st.builds(UserPromptPart, texts | st.lists(texts | media, max_size=4), timestamp=st.just(AT)),
     st.builds(ToolReturnPart, ids, json_values, ids, timestamp=st.just(AT), metadata=json_values),
     st.builds(ToolReturnPart, ids, texts, ids, timestamp=st.just(AT), outcome=st.sampled_from(["failed", "retried"])),
     st.builds(RetryFeedbackPart, texts, retry=st.just(RetryInfo(cause="no_output")), timestamp=st.just(AT)),
 )
-response_parts = st.one_of(
+response_parts: st.SearchStrategy[Any] = st.one_of(
     st.builds(TextPart, texts, id=st.none() | ids),
     st.builds(ThinkingPart, texts, signature=st.none() | texts),
     st.builds(
@@ -183,7 +185,7 @@ def test_a_turn_is_a_conversation_that_anyone_can_read(place: str) -> None:
 
 
 def test_the_command_line_shows_the_conversation_and_no_text_is_stored_twice(root: Path) -> None:
-    messages = [asked("Which shell?"), replied("A mussel.")]
+    messages: list[ModelMessage] = [asked("Which shell?"), replied("A mussel.")]
     with_store(str(root), lambda store, _: store.save(Conversation(conversation_id="c", messages=messages)))
     command = [sys.executable, "-m", "nacre", "sessions", "show", "c"]
     env = {"NACRE_HOME": str(root), "PATH": ""}
@@ -196,33 +198,20 @@ def test_the_command_line_shows_the_conversation_and_no_text_is_stored_twice(roo
 
 # ---- the same as the store in memory
 
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("save"), st.integers(0, 2), st.integers(0, 3), st.sampled_from([None, "me", "you"])),
-        st.tuples(st.just("stale"), st.integers(0, 2), st.integers(1, 2)),
-        st.tuples(st.just("rewrite"), st.integers(0, 2), st.integers(0, 4)),
-        st.tuples(st.just("branch"), st.integers(0, 2), st.integers(0, 6)),
-        st.tuples(st.just("branch back"), st.integers(0, 2), st.integers(0, 3)),
-        st.tuples(st.just("fork"), st.integers(0, 2), st.integers(0, 2), st.none() | st.integers(0, 6)),
-        st.tuples(st.just("delete"), st.integers(0, 2), st.sampled_from([None, "me"])),
-        st.tuples(st.just("load"), st.integers(0, 2), st.none() | st.integers(0, 4), st.sampled_from([None, "me"])),
-    ),
-    max_size=14,
-)
-
 
 async def play(store: ConversationStore, moves: list[Any]) -> list[Any]:
     """What a store answers to some moves, without the ids that it makes up."""
-    answers: list[Any] = []
     stale: dict[str, Conversation] = {}
-    for number, (move, which, *more) in enumerate(moves):
-        name = f"c{which}"
-        try:
-            answers.append((move, await _play(store, stale, move, name, more, number)))
-        except (UserError, ConversationConflict) as error:
-            answers.append((move, type(error)))
-        answers.append(await _all(store))
-    return answers
+    return [await answer_to(store, stale, move, number) for number, move in enumerate(moves)]
+
+
+async def answer_to(store: ConversationStore, stale: dict[str, Conversation], one: Any, number: int) -> Any:
+    move, which, *more = one
+    try:
+        answer = await _play(store, stale, move, f"c{which}", more, number)
+    except (UserError, ConversationConflict) as error:
+        answer = type(error)
+    return move, answer, await _all(store)
 
 
 async def _play(
@@ -235,6 +224,12 @@ async def _play(
         conversation.messages += [asked(f"{number}.{at}") for at in range(count)]
         conversation.usage = RunUsage(requests=number)
         return [entry.message for entry in await store.save(conversation, scope=scope)]
+    if move == "go on":
+        # As an application does that keeps the conversation: it is saved again and again without being loaded.
+        kept = stale.get(f"kept {name}") or await store.load(name) or Conversation(conversation_id=name)
+        stale[f"kept {name}"] = kept
+        kept.messages.append(asked(f"on {number}"))
+        return len(await store.save(kept))
     if move == "stale":
         old = stale.pop(name, None) or Conversation(conversation_id=name)
         old.messages += [asked(f"stale {number}")]
@@ -252,7 +247,8 @@ async def _play(
         [at] = more
         record = await store.read_record(name)
         expected = record.revision if record is not None else None
-        return (await store.branch(name, at=at, expected_revision=expected)).messages
+        stale[f"kept {name}"] = branched = await store.branch(name, at=at, expected_revision=expected)
+        return list(branched.messages)
     if move == "branch back":
         [which] = more
         record = await store.read_record(name)
@@ -263,7 +259,8 @@ async def _play(
     if move == "fork":
         to, at = more
         forked = await store.fork(name, at=at, new_conversation_id=f"c{to}")
-        return forked.messages, forked.usage
+        stale[f"kept c{to}"] = forked
+        return list(forked.messages), forked.usage
     if move == "delete":
         [scope] = more
         return await store.delete(name, scope=scope)
@@ -285,11 +282,67 @@ async def _all(store: ConversationStore) -> Any:
     return found
 
 
-@given(steps)
-@settings(max_examples=150)
-def test_it_answers_as_the_store_in_memory(moves: list[Any]) -> None:
-    expected = run(play(InMemoryConversationStore(), moves))
-    assert with_store(":memory:", lambda store, _: play(store, moves)) == expected
+which = st.integers(0, 2)
+scopes = st.sampled_from([None, "me", "you"])
+
+
+class TwoStores(RuleBasedStateMachine):
+    """Every move in both stores; each answers the same, and then has the same conversations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner, self.sessions, self.number = asyncio.Runner(), nacre.open(":memory:"), 0
+        stores: list[ConversationStore] = [InMemoryConversationStore(), NacreConversationStore(self.sessions)]
+        self.stores: list[tuple[ConversationStore, dict[str, Conversation]]] = [(store, {}) for store in stores]
+
+    def both(self, *move: Any) -> None:
+        self.number += 1
+        expected, found = (self.runner.run(answer_to(store, stale, move, self.number)) for store, stale in self.stores)
+        assert found == expected
+
+    @rule(which=which, count=st.integers(0, 3), scope=scopes)
+    def save(self, which: int, count: int, scope: str | None) -> None:
+        self.both("save", which, count, scope)
+
+    @rule(which=which)
+    def go_on(self, which: int) -> None:
+        self.both("go on", which)
+
+    @rule(which=which)
+    def save_what_is_stale(self, which: int) -> None:
+        self.both("stale", which)
+
+    @rule(which=which, at=st.integers(0, 4))
+    def rewrite(self, which: int, at: int) -> None:
+        self.both("rewrite", which, at)
+
+    @rule(which=which, at=st.integers(0, 6))
+    def branch(self, which: int, at: int) -> None:
+        self.both("branch", which, at)
+
+    @rule(which=which, tip=st.integers(0, 3))
+    def branch_back(self, which: int, tip: int) -> None:
+        self.both("branch back", which, tip)
+
+    @rule(which=which, to=which, at=st.none() | st.integers(0, 6))
+    def fork(self, which: int, to: int, at: int | None) -> None:
+        self.both("fork", which, to, at)
+
+    @rule(which=which, scope=scopes)
+    def delete(self, which: int, scope: str | None) -> None:
+        self.both("delete", which, scope)
+
+    @rule(which=which, limit=st.none() | st.integers(0, 4), scope=scopes)
+    def load(self, which: int, limit: int | None, scope: str | None) -> None:
+        self.both("load", which, limit, scope)
+
+    def teardown(self) -> None:
+        self.runner.close()
+        self.sessions.close()
+
+
+TestTwoStores = TwoStores.TestCase
+TestTwoStores.settings = settings(max_examples=60, stateful_step_count=20)
 
 
 MOVES = [
@@ -301,7 +354,7 @@ MOVES = [
     ("branch back", 0, 0),
     ("rewrite", 0, 1),
     ("branch back", 0, 1),
-    ("stale", 0, 1),
+    ("stale", 0),
     ("delete", 0, None),
     ("load", 1, 2, None),
     ("save", 1, 1, None),
@@ -361,7 +414,7 @@ def test_an_agent_with_tools_retries_images_and_thoughts(place: str) -> None:
     async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
         for turn in range(3):
             conversation = await store.load("c") or Conversation(conversation_id="c")
-            prompt = ["Which is heavier?", BinaryImage(PNG, media_type="image/png")]
+            prompt: list[UserContent] = ["Which is heavier?", BinaryImage(PNG, media_type="image/png")]
             result = await agent.run(prompt, conversation=conversation)
             await store.save(result)
             loaded = await store.load("c")
@@ -556,6 +609,220 @@ def test_an_archived_conversation_is_not_there_and_can_begin_again(place: str) -
     with_store(place, test)
 
 
+async def load(store: ConversationStore, name: str) -> Conversation:
+    found = await store.load(name)
+    assert found is not None
+    return found
+
+
+def called(*ids: str) -> dict[str, Any]:
+    calls = [{"id": id, "type": "function", "function": {"name": f"do_{id}", "arguments": "{}"}} for id in ids]
+    return {"role": "assistant", "content": "I look.", "tool_calls": calls}
+
+
+foreign_messages = st.one_of(
+    st.just({"role": "user", "content": "hello"}),
+    st.just({"role": "system", "content": "Be brief."}),
+    st.just({"role": "assistant", "content": "Well."}),
+    st.just({"role": "assistant", "content": ""}),
+    st.lists(st.sampled_from(["c1", "c2"]), min_size=1, max_size=2).map(lambda found: called(*found)),
+    st.builds(
+        lambda call: {"role": "tool", "tool_call_id": call, "content": "done"}, st.sampled_from(["c1", "c2", "c3"])
+    ),
+)
+
+
+@given(st.lists(st.lists(foreign_messages, min_size=1, max_size=5) | st.integers(1, 2), min_size=1, max_size=5))
+@settings(max_examples=150)
+def test_any_history_of_others_can_be_read_from_its_end_branched_and_forked_at_every_entry(writes: list[Any]) -> None:
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        for write in writes:
+            if isinstance(write, int):
+                conversation = await store.load("c") or Conversation(conversation_id="c")
+                conversation.messages += [asked(f"own {number}") for number in range(write)]
+                await store.save(conversation)
+            else:
+                await sessions.add_messages("c", write)
+        entries = await store.load_entries("c") or []
+        assert len({entry.id for entry in entries}) == len(entries)
+        assert await store.load_entries("c") == (entries or None)
+        for at, entry in enumerate(entries, 1):
+            assert await store.load_entries("c", limit=at) == entries[-at:]
+            assert await store.read_entry(entry.id) == entry
+            assert await store.read_history(entry.id) == entries[:at]
+            await store.fork("c", at=at, new_conversation_id=f"fork {at}")
+        said = [entry.message for entry in entries]
+        for at in range(len(entries), 0, -1):
+            record = await store.read_record("c")
+            assert record is not None
+            assert (await store.branch("c", at=at, expected_revision=record.revision)).messages == said[:at]
+            assert (await load(store, "c")).messages == said[:at]
+        await store.delete("c")
+        for at in range(1, len(entries) + 1):
+            forked = await load(store, f"fork {at}")
+            assert forked.messages == said[:at]
+            forked.messages.append(asked("more"))
+            await store.save(forked)
+            assert (await load(store, f"fork {at}")).messages == [*said[:at], asked("more")]
+
+    with_store(":memory:", test)
+
+
+def test_an_entry_of_others_keeps_its_id_while_they_write_on(place: str) -> None:
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        before: list[str] = []
+        for message in ({"role": "user", "content": "a"}, called("c1"), {"role": "tool", "content": "b"}, called("c2")):
+            await sessions.add_messages("c", [message])
+            ids = [entry.id for entry in await store.load_entries("c") or []]
+            # What stands for a missing result goes when the result comes.
+            assert ids[: len(before)] == before
+            before = [id for id in ids if not id.endswith("+")]
+
+    with_store(place, test)
+
+
+CHANGES: dict[str, Callable[[nacre.AsyncSessions], Awaitable[Any]]] = {
+    "truncate": lambda sessions: sessions.truncate_history("c", 2),
+    "pop": lambda sessions: sessions.pop("c"),
+    "clear": lambda sessions: sessions.clear("c"),
+    "add": lambda sessions: sessions.add_message("c", "user", "elsewhere"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_history_that_others_change_is_loaded_and_the_stale_one_is_refused(change: str, place: str) -> None:
+    parts = [SystemPromptPart("a", timestamp=AT), UserPromptPart("b", timestamp=AT), UserPromptPart("c", timestamp=AT)]
+
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        await store.save(Conversation(conversation_id="c", messages=[ModelRequest(parts=list(parts), timestamp=AT)]))
+        stale = await load(store, "c")
+        await CHANGES[change](sessions)
+        stale.messages.append(asked("lost?"))
+        with pytest.raises(ConversationConflict):
+            await store.save(stale)
+        fresh = await load(store, "c")
+        expected = {"truncate": ["b", "c"], "pop": ["b"], "clear": [], "add": ["b", "c", "elsewhere"]}[change]
+        assert texts_of(fresh.messages) == expected
+        fresh.messages.append(asked("not lost"))
+        await store.save(fresh)
+        assert texts_of((await load(store, "c")).messages) == [*expected, "not lost"]
+
+    with_store(place, test)
+
+
+def test_a_label_that_others_set_is_no_conflict(place: str) -> None:
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        await store.save(Conversation(conversation_id="c", messages=[asked("one")]))
+        loaded = await load(store, "c")
+        for title in ("a", "b"):
+            await sessions.set_meta("c", {"title": title})
+        loaded.messages.append(asked("two"))
+        await store.save(loaded)
+        assert texts_of((await load(store, "c")).messages) == ["one", "two"]
+        assert (await sessions.snapshot("c")).meta["title"] == "b"
+
+    with_store(place, test)
+
+
+# ---- large, odd and many
+
+
+def test_forks_of_forks_outlive_what_they_were_forked_from(lasting_place: str) -> None:
+    async def make(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        await sessions.add_messages("c0", [{"role": "user", "content": "0"}, called("c1")])
+        for number in range(1, 6):
+            forked = await store.fork(f"c{number - 1}", new_conversation_id=f"c{number}")
+            forked.messages.append(asked(str(number)))
+            await store.save(forked)
+        for number in range(5):
+            await store.delete(f"c{number}")
+
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        assert [info.key async for info in sessions.list()] == ["c5"]
+        assert texts_of((await load(store, "c5")).messages) == ["0", "1", "2", "3", "4", "5"]
+
+    with_store(lasting_place, make)
+    with_store(lasting_place, test)
+
+
+def test_large_texts_images_and_values_that_json_has_not(lasting_place: str) -> None:
+    image = BinaryImage(bytes(range(256)) * 4096, media_type="image/png")
+    messages: list[ModelMessage] = [
+        ModelRequest(parts=[UserPromptPart(["\U0001f41a" * 250_000, image], timestamp=AT)], timestamp=AT),
+        ModelResponse(parts=[TextPart("x" * 1_000_000), ToolCallPart("t", {"n": 2**70}, tool_call_id="c")]),
+        ModelRequest(parts=[ToolReturnPart("t", image, "c", timestamp=AT)], timestamp=AT),
+    ]
+    waiting = DeferredToolRequests(calls=[ToolCallPart("t", {"n": 2**70, "s": "\ud83d"}, tool_call_id="c")])
+
+    async def save(store: NacreConversationStore, _: nacre.AsyncSessions) -> None:
+        conversation = Conversation(conversation_id="c/\U0001f41a%", messages=messages, deferred_tool_requests=waiting)
+        await store.save(conversation, scope="\ud83d")
+
+    async def test(store: NacreConversationStore, _: nacre.AsyncSessions) -> None:
+        loaded = await load(store, "c/\U0001f41a%")
+        assert loaded.messages == messages
+        assert loaded.deferred_tool_requests == waiting
+        [record] = await store.list_conversations(scope="\ud83d")
+        assert record.conversation_id == "c/\U0001f41a%"
+
+    with_store(lasting_place, save)
+    with_store(lasting_place, test)
+
+
+class CountingView:
+    """A view that counts the records that are read through it."""
+
+    read = 0
+
+    def __init__(self, view: nacre.View) -> None:
+        self._view = view
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._view, name)
+
+    def find(self, n: int) -> Any:
+        CountingView.read += 1
+        return self._view.find(n)
+
+    def back(self, n: int) -> Iterator[Any]:
+        for record in self._view.back(n):
+            CountingView.read += 1
+            yield record
+
+    def all(self) -> Iterator[Any]:
+        for record in self._view.all():
+            CountingView.read += 1
+            yield record
+
+
+class CountingSessions(nacre.Sessions):
+    def read(self, key: str, get: Callable[[Any], Any], **named: Any) -> Any:
+        return super().read(key, lambda view: get(CountingView(view)), **named)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_reading_the_end_and_saving_do_not_read_more_of_a_longer_history(own: bool) -> None:
+    async def count(length: int) -> tuple[int, int]:
+        with nacre.open(":memory:") as sessions:
+            if own:
+                messages: list[ModelMessage] = [asked(str(number)) for number in range(length)]
+                await NacreConversationStore(sessions).save(Conversation(conversation_id="c", messages=messages))
+            else:
+                sessions.add_messages("c", [{"role": "user", "content": str(number)} for number in range(length)])
+            sessions.__class__ = CountingSessions
+            store = NacreConversationStore(sessions)
+            CountingView.read = 0
+            loaded = await store.load("c", limit=5)
+            assert loaded is not None
+            assert texts_of(loaded.messages) == [str(number) for number in range(length)][-5:]
+            reading, CountingView.read = CountingView.read, 0
+            loaded.messages.append(asked("more"))
+            await store.save(loaded)
+            return reading, CountingView.read
+
+    assert run(count(50)) == run(count(2000))
+
+
 # ---- at the door
 
 
@@ -563,12 +830,19 @@ def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(nacre.InvalidArgument, match="sessions must be"):
         NacreConversationStore("sessions")  # type: ignore[arg-type]
 
-    async def test(store: NacreConversationStore, _: nacre.AsyncSessions) -> None:
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
         for wrong in ("", 5, "x" * 2000):
             with pytest.raises(nacre.InvalidKey):
                 await store.load(wrong)  # type: ignore[arg-type]
             with pytest.raises(nacre.InvalidKey):
                 await store.save(Conversation(conversation_id=wrong))  # type: ignore[arg-type]
+        await store.save(Conversation(conversation_id="c", messages=[asked("x")]))
+        generation = (await sessions.snapshot("c")).generation
+        for unknown in ("", "x", "/", "x/2", f"{generation}/", f"{generation}/1", f"{generation}/99", "\ud83d"):
+            with pytest.raises(KeyError):
+                await store.read_history(unknown)
+            with pytest.raises(KeyError):
+                await store.read_entry(f"{generation}/\u00b2")
         with pytest.raises(nacre.InvalidKey):
             await store.save(Conversation(conversation_id="nacre:memory", messages=[asked("x")]))
 
