@@ -691,10 +691,14 @@ CHANGES: dict[str, Callable[[nacre.AsyncSessions], Awaitable[Any]]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_history_that_others_change_is_loaded_and_the_stale_one_is_refused(change: str, place: str) -> None:
-    parts = [SystemPromptPart("a", timestamp=AT), UserPromptPart("b", timestamp=AT), UserPromptPart("c", timestamp=AT)]
+    parts: list[Any] = [
+        SystemPromptPart("a", timestamp=AT),
+        UserPromptPart("b", timestamp=AT),
+        UserPromptPart("c", timestamp=AT),
+    ]
 
     async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
-        await store.save(Conversation(conversation_id="c", messages=[ModelRequest(parts=list(parts), timestamp=AT)]))
+        await store.save(Conversation(conversation_id="c", messages=[ModelRequest(parts=parts, timestamp=AT)]))
         stale = await load(store, "c")
         await CHANGES[change](sessions)
         stale.messages.append(asked("lost?"))
