@@ -1,0 +1,145 @@
+"""What `make site` does besides rendering docs/: pages from elsewhere, pages of docstrings, links that stay inside.
+
+The pages are written to be read in the repository, and none is changed for the site.
+"""
+
+# ruff: noqa: INP001 - mkdocs loads this file by its path
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+import griffe
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[1]
+# Pages outside docs/, and where they are on the site.
+ELSEWHERE = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "benchmarks/RESULTS.md": "benchmarks.md",
+    "examples/README.md": "examples.md",
+}
+# Pages made of docstrings: what each has.
+INTERFACE = {
+    "sessions": ["nacre.opening.open", "nacre.sessions.Sessions", "nacre.sessions.Session"],
+    "async_sessions": ["nacre.async_sessions.open_async", "nacre.async_sessions.AsyncSessions"],
+    "messages": ["nacre.messages.Message", "nacre.messages.ToolCall"],
+    "errors": ["nacre.errors"],
+    "conformance": ["nacre.testing.conformance", "nacre.testing.conformance.store", "nacre.testing.conformance.run"],
+}
+ADAPTERS = {
+    "openai_agents": "NacreSession",
+    "langgraph": "NacreSaver",
+    "claude_agent": "NacreSessionStore",
+    "pydantic_ai": "NacreConversationStore",
+    "adk": "NacreSessionService",
+    "strands": "NacreSessionRepository",
+    "agent_framework": "NacreHistoryProvider",
+    "llama_index": "NacreChatStore",
+}
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`(?!\]))", re.MULTILINE | re.DOTALL)
+
+
+def on_config(config: Any) -> Any:
+    """Add every page that the navigation does not name: a how-to, or a decision."""
+    sections = {name: pages for section in config.nav for name, pages in section.items()}
+    named = {page for pages in sections.values() for one in _as_list(pages) for page in one.values()}
+    docs = ROOT / "docs"
+    sections["How-to"] += [{_title(page): page.name} for page in sorted(docs.glob("*.md")) if page.name not in named]
+    decisions = [{_title(page): f"decisions/{page.name}"} for page in sorted((docs / "decisions").glob("*.md"))]
+    sections["Explanation"].append({"Decisions": decisions})
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages from elsewhere, and those of docstrings."""
+    for source, path in ELSEWHERE.items():
+        text = _inside((ROOT / source).read_text(encoding="utf-8"), source)
+        if path == "examples.md":
+            text = _with_files(text)
+        files.append(File.generated(config, path, content=text))
+    known = [module for module in ADAPTERS if (ROOT / f"src/nacre/integrations/{module}.py").exists()]
+    adapters = [f"nacre.integrations.{module}.{ADAPTERS[module]}" for module in known]
+    for name, objects in (INTERFACE | {"adapters": adapters}).items():
+        title = name.replace("_", " ").capitalize()
+        text = "\n\n".join([f"# {title}", "From the docstrings.", *(f"::: {one}" for one in objects)])
+        files.append(File.generated(config, f"api/{name}.md", content=text + "\n"))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Turn the links of a page in docs/ that lead out of it."""
+    source = page.file.src_uri
+    return markdown if page.file.generated_by else _inside(markdown, f"docs/{source}")
+
+
+def _inside(text: str, source: str) -> str:
+    """The text of a page with links to where their targets are on the site; to what is not there, only the words."""
+    home = posixpath.dirname(ELSEWHERE.get(source, source.removeprefix("docs/")))
+
+    def turned(found: re.Match[str]) -> str:
+        mark, words, link = found.groups()
+        path, sign, anchor = link.partition("#")
+        if ":" in path or not path:
+            return found[0]
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        if source == "examples/README.md" and path.endswith(".py"):
+            return f"{mark}[{words}](#{_anchor(path)})"
+        on_site = ELSEWHERE.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else "")
+        if not on_site or not (ROOT / target).is_file():
+            return words
+        return f"{mark}[{words}]({posixpath.relpath(on_site, home or '.')}{sign}{anchor})"
+
+    parts = CODE.split(text)
+    return "".join(part if number % 2 else LINK.sub(turned, part) for number, part in enumerate(parts))
+
+
+def _with_files(text: str) -> str:
+    """The page of examples, with each of them below it."""
+    examples = ROOT / "examples"
+    lines = [text, "## The files", ""]
+    for path in sorted(examples.rglob("*.py")):
+        name = path.relative_to(examples).as_posix()
+        code = path.read_text(encoding="utf-8")
+        lines += [f"### {name} {{ #{_anchor(name)} }}", "", "```py", code.rstrip("\n"), "```", ""]
+    return "\n".join(lines)
+
+
+def _anchor(name: str) -> str:
+    return re.sub(r"\W+", "-", name.removesuffix(".py"))
+
+
+def _title(page: Path) -> str:
+    return page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+
+
+def _as_list(pages: Any) -> list[dict[str, str]]:
+    return [{"": pages}] if isinstance(pages, str) else pages
+
+
+class Doctests(griffe.Extension):
+    """Shows the examples of docstrings as code: in Markdown, `>>>` would be a quotation."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring is None or ">>> " not in obj.docstring.value:
+            return
+        lines: list[str] = []
+        is_code = False
+        for line in obj.docstring.value.split("\n"):
+            if line.startswith(">>> ") and not is_code:
+                lines += ["```pycon", line]
+                is_code = True
+            elif is_code and not line.strip():
+                lines += ["```", line]
+                is_code = False
+            else:
+                lines.append(line)
+        obj.docstring.value = "\n".join([*lines, "```"] if is_code else lines)

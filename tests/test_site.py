@@ -1,0 +1,166 @@
+"""The documentation site: it is built without a warning, has every page, and asks nothing of another server."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+ROOT = Path(__file__).parents[1]
+MKDOCS = ROOT / ".venv" / "site" / "bin" / "mkdocs"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+SHOWN = ("", "tutorial/", "adapters/", "comparison/", "examples/", "reference/", "api/sessions/", "architecture/")
+# What a browser loads by itself: by tag, the attribute that says from where. A link to click on is not among them.
+LOADED = {
+    "audio": "src",
+    "embed": "src",
+    "iframe": "src",
+    "img": "src",
+    "link": "href",
+    "script": "src",
+    "source": "src",
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make site` builds it."""
+    if not MKDOCS.exists():
+        pytest.skip("what makes the site is not installed: make site")
+    built = tmp_path_factory.mktemp("site")
+    ran = subprocess.run(
+        [str(MKDOCS), "build", "--strict", "--quiet", "--site-dir", str(built)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    return built
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """The site, served below a path, as project pages are."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def translate_path(self, path: str) -> str:
+            return super().translate_path(path.removeprefix("/nacre"))
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/nacre/"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium here: apt-get install chromium")
+    if importlib.util.find_spec("playwright") is None:
+        pytest.skip("Playwright is not installed: pip install playwright")
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - where there is one
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+def loads(page: Path) -> list[str]:
+    """What a page makes a browser load."""
+    found: list[str] = []
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            found.append(dict(attrs).get(LOADED.get(tag, ""), None) or "")
+
+    Parser().feed(page.read_text(encoding="utf-8"))
+    return [address for address in found if address]
+
+
+def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    loaded = {address for page in pages for address in loads(page)}
+    assert any(address.endswith(".js") for address in loaded)
+    assert [address for address in loaded if re.match(r"(\w+:)?//", address)] == []
+
+
+def test_no_style_loads_anything_from_elsewhere(site: Path) -> None:
+    styles = [path.read_text(encoding="utf-8") for path in site.rglob("*.css")]
+    assert styles
+    assert [
+        found for style in styles for found in re.findall(r"""(?:url\(|@import)\s*["']?(?:https?:)?//""", style)
+    ] == []
+
+
+def test_every_page_of_the_documentation_is_on_the_site(site: Path) -> None:
+    docs = ROOT / "docs"
+    pages = [path.relative_to(docs).with_suffix("") for path in docs.rglob("*.md")]
+    assert [str(page) for page in pages if not (site / page / "index.html").exists()] == []
+
+
+def test_a_docstring_is_a_part_of_the_reference_and_its_example_is_code(site: Path) -> None:
+    page = (site / "api" / "sessions" / "index.html").read_text(encoding="utf-8")
+    assert 'id="nacre.sessions.Sessions.add_message"' in page
+    assert '<span class="gp">&gt;&gt;&gt; </span>' in page
+    assert "<blockquote>" not in page
+
+
+def test_the_code_of_an_example_is_on_the_site(site: Path) -> None:
+    page = (site / "examples" / "index.html").read_text(encoding="utf-8")
+    assert 'href="#loops-tools_loop"' in page
+    assert 'id="loops-tools_loop"' in page
+
+
+@pytest.mark.parametrize("path", SHOWN)
+def test_a_browser_asks_nobody_else_and_complains_of_nothing(browser: Browser, address: str, path: str) -> None:
+    complaints: list[str] = []
+    requests: list[str] = []
+    page = browser.new_page()
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None)
+    page.on("request", lambda asked: requests.append(asked.url))
+    page.on("requestfailed", lambda asked: complaints.append(asked.url))
+    answer = page.goto(address + path, wait_until="networkidle")
+    assert answer is not None
+    assert answer.status == 200
+    assert page.locator("h1").first.is_visible()
+    page.close()
+    assert complaints == []
+    assert [asked for asked in requests if not asked.startswith((address, "data:", "blob:"))] == []
+
+
+def test_a_search_finds_a_page_and_leads_there(browser: Browser, address: str) -> None:
+    requests: list[str] = []
+    page = browser.new_page()
+    page.set_default_timeout(60_000)
+    page.on("request", lambda asked: requests.append(asked.url))
+    page.goto(address)
+    page.locator("[data-md-component=search-query]").first.fill("truncate_history")
+    result = page.locator("[data-md-component=search-result] a").first
+    result.wait_for()
+    result.click()
+    page.wait_for_url(lambda url: url.split("?")[0].split("#")[0] != address)
+    assert "truncate_history" in page.locator("article").inner_text()
+    page.close()
+    assert [asked for asked in requests if not asked.startswith((address, "data:", "blob:"))] == []
