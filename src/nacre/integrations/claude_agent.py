@@ -70,8 +70,18 @@ class NacreSessionStore(SessionStore):
         lock = self._locks.get(place)
         if lock is None:
             lock = self._locks[place] = asyncio.Lock()
-        async with lock:
-            await self._call(lambda sessions: _append(sessions, key, name, given))
+        await lock.acquire()
+        appending = asyncio.ensure_future(self._call(lambda sessions: _append(sessions, key, name, given)))
+
+        def release(done: asyncio.Future[None]) -> None:
+            lock.release()
+            # Nobody waits for it after a cancellation, and then its error is nobody's.
+            if not done.cancelled():
+                done.exception()
+
+        # A thread cannot be cancelled: the next call waits for it, although the caller of this one may be gone.
+        appending.add_done_callback(release)
+        await asyncio.shield(appending)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """The entries of a transcript, equal to what was appended; None if there are none."""

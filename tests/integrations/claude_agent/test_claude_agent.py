@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 from uuid import uuid4
 
@@ -498,5 +500,45 @@ def test_no_call_blocks_the_event_loop(root: Path) -> None:
                 steps += 1
             assert steps > 5
             assert await store.load(KEY) == TURN
+
+    run(main())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_append_that_is_cancelled_does_not_come_after_the_next(fails: bool) -> None:
+    """The SDK gives an append a time limit, and goes on with the next batch."""
+    begun, gate = Event(), Event()
+
+    class Held(nacre.Sessions):
+        def snapshot(self, key: str, *, last: int | None = None) -> nacre.Snapshot:
+            if not begun.is_set():
+                begun.set()
+                gate.wait(20)
+                if fails:
+                    raise nacre.StoreError("a full disk")
+            return super().snapshot(key, last=last)
+
+    async def main() -> None:
+        with nacre.open(":memory:") as sessions:
+            sessions.__class__ = Held
+            store = NacreSessionStore(sessions)
+            unhandled: list[Any] = []
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+            first = asyncio.create_task(store.append(KEY, [entry("u1", "one")]))
+            assert await asyncio.to_thread(begun.wait, 20)
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            second = asyncio.create_task(store.append(KEY, [entry("u2", "two")]))
+            # It has every chance to overtake.
+            await asyncio.wait({second}, timeout=0.2)
+            gate.set()
+            await second
+            found = await store.load(KEY)
+            assert found is not None
+            assert [one["uuid"] for one in found] == (["u2"] if fails else ["u1", "u2"])
+            del first
+            gc.collect()
+            assert unhandled == []
 
     run(main())
