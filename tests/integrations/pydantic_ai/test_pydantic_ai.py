@@ -728,6 +728,58 @@ def test_a_label_that_others_set_is_no_conflict(place: str) -> None:
     with_store(place, test)
 
 
+def test_a_label_does_not_hide_what_others_wrote_before_it(place: str) -> None:
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        await store.save(Conversation(conversation_id="c", messages=[asked("one")]))
+        stale = await load(store, "c")
+        await sessions.add_message("c", "user", "elsewhere")
+        await sessions.set_meta("c", {"title": "a"})
+        stale.messages.append(asked("lost?"))
+        with pytest.raises(ConversationConflict):
+            await store.save(stale)
+        assert texts_of((await load(store, "c")).messages) == ["one", "elsewhere"]
+
+    with_store(place, test)
+
+
+class Interrupted(nacre.Sessions):
+    """Somebody else writes between the look at a session and the change of it."""
+
+    def _interrupt(self) -> None:
+        self.__class__ = nacre.Sessions  # type: ignore[assignment] # once
+        self.add_message("c", "user", "in between")
+
+    def submit(self, *args: Any, **named: Any) -> Any:
+        self._interrupt()
+        return self.submit(*args, **named)
+
+    def delete(self, *args: Any, **named: Any) -> Any:
+        self._interrupt()
+        return self.delete(*args, **named)
+
+
+@pytest.mark.parametrize("change", ["save", "branch", "delete"])
+def test_what_is_written_between_the_look_and_the_change_is_a_conflict(change: str, place: str) -> None:
+    async def main() -> None:
+        with nacre.open(place) as sessions:
+            store = NacreConversationStore(sessions)
+            await store.save(Conversation(conversation_id="c", messages=[asked("one")]))
+            loaded = await load(store, "c")
+            assert loaded.revision is not None
+            loaded.messages.append(asked("lost?"))
+            changes: dict[str, Callable[[str], Awaitable[Any]]] = {
+                "save": lambda _: store.save(loaded),
+                "branch": lambda revision: store.branch("c", at=0, expected_revision=revision),
+                "delete": lambda revision: store.delete_record("c", expected_revision=revision),
+            }
+            sessions.__class__ = Interrupted
+            with pytest.raises(ConversationConflict):
+                await changes[change](loaded.revision)
+            assert texts_of((await load(store, "c")).messages) == ["one", "in between"]
+
+    run(main())
+
+
 # ---- large, odd and many
 
 
