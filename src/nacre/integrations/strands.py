@@ -1,0 +1,630 @@
+"""Strands Agents: `NacreSessionRepository` for its `RepositorySessionManager`; the extra is `strands`.
+
+The first agent of a session has its messages in nacre's session of the same id, each further agent in one with the key
+`session/agent`. A message of Strands is stored as one that anybody can read, and each tool result as one of its own;
+`extra["strands"]` has what they cannot say. The state of agents and of graphs and swarms is in records `x.strands`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+from msgspec.structs import replace
+from strands.session.session_repository import SessionRepository
+from strands.types.exceptions import SessionException
+from strands.types.session import (
+    Session,
+    SessionAgent,
+    SessionMessage,
+    SessionType,
+    encode_bytes_values,
+)
+
+from nacre.async_sessions import AsyncSessions
+from nacre.checks import check_key, is_unicode, show
+from nacre.codec import encode_data, encode_message
+from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage
+from nacre.history import session_state
+from nacre.integrations.access import AnySessions, blocking
+from nacre.integrations.conversation import read_conversation
+from nacre.messages import ERASED_TEXT, Message, Snapshot, ToolCall, Version, is_erased
+from nacre.records import AppendRecord, Pop, SetMeta, View
+from nacre.sessions import AnyOperation, Sessions
+
+if TYPE_CHECKING:
+    from strands.multiagent.base import MultiAgentBase
+
+T = TypeVar("T")
+Fields = dict[str, Any]
+NAME = "strands"
+RECORD = f"x.{NAME}"
+_NEAR = 16
+
+
+class InvalidId(InvalidKey, ValueError):
+    """An id that Strands' own repositories refuse, too."""
+
+
+class _AnyName(str):
+    """The name of any conversation manager: a conversation of others can be continued with each of them."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str)
+
+    def __ne__(self, other: object) -> bool:
+        return not isinstance(other, str)
+
+    __hash__ = str.__hash__
+
+
+class _Log(NamedTuple):
+    """The log of an agent: its key, where it stands, and whether it is known to be the agent's."""
+
+    key: str
+    version: Version
+    live: int
+    created: str
+    is_owned: bool
+    meta: Fields
+
+
+class NacreSessionRepository(SessionRepository):
+    """The sessions of Strands, in nacre's sessions of any store; what is written is durable when the call returns.
+
+    Messages of several processes under the same number are all kept, in the order in which they came. A message that
+    a guardrail redacts is erased from the store.
+    """
+
+    def __init__(self, sessions: AnySessions) -> None:
+        self._sessions = _check_sessions(sessions)
+
+    # ---- sessions
+
+    def create_session(self, session: Session, **kwargs: Any) -> Session:  # noqa: ARG002 - the interface has them
+        """Begin a session; SessionException if there is one."""
+        key = _check_id(session.session_id, "session_id")
+        plain = blocking(self._sessions)
+        fields = {name: value for name, value in session.to_dict().items() if name != "session_id"}
+        fields["session_type"] = SessionType(session.session_type).value
+        try:
+            if _look(plain, key) is None:
+                plain.submit(key, [SetMeta({NAME: {"session": fields}})], expect=Version()).result()
+                return session
+        except Conflict:
+            pass
+        raise SessionException(f"Session {key} already exists")
+
+    def read_session(self, session_id: str, **kwargs: Any) -> Session | None:  # noqa: ARG002 - the interface has them
+        """The session; also one that others have begun."""
+        key = _check_id(session_id, "session_id")
+        log = _look(blocking(self._sessions), key)
+        if log is None:
+            return None
+        fields = log.meta.get("session")
+        if not isinstance(fields, dict):
+            fields = {"session_type": SessionType.AGENT.value, "created_at": log.created, "updated_at": log.created}
+        return Session.from_dict({**fields, "session_id": key})
+
+    def delete_session(self, session_id: str, **kwargs: Any) -> None:  # noqa: ARG002 - as the file repository has them
+        """Erase a session and all its agents for good; SessionException if there is none."""
+        key = _check_id(session_id, "session_id")
+        plain = blocking(self._sessions)
+        if not plain.exists(key):
+            raise SessionException(f"Session {key} does not exist")
+        for archived in (False, True):
+            for info in list(plain.list(prefix=f"{key}/", archived=archived)):
+                if NAME in info.meta and info.key.count("/") == 1:
+                    plain.delete(info.key)
+        plain.delete(key)
+
+    # ---- agents
+
+    def create_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:  # noqa: ARG002 - the same
+        """Store the state of a new agent."""
+        agent_id = session_agent.agent_id
+        self._append(session_id, agent_id, [AppendRecord(RECORD, {"agent": _faithful(session_agent.to_dict())})])
+
+    def read_agent(self, session_id: str, agent_id: str, **kwargs: Any) -> SessionAgent | None:  # noqa: ARG002 - the same
+        """The state of an agent; a new one for an agent that continues a conversation of others."""
+        plain = blocking(self._sessions)
+        log = _log(plain, session_id, agent_id)
+        if log is None or not (log.is_owned or log.live):
+            return None
+        found = _newest(plain, log, lambda data: "agent" in data) if log.is_owned else None
+        if found is not None:
+            return SessionAgent.from_dict({**_given(found["agent"]), "agent_id": agent_id})
+        state = {"__name__": _AnyName("nacre"), "removed_message_count": 0}
+        return SessionAgent(agent_id, {}, state, created_at=log.created, updated_at=log.created)
+
+    def update_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:  # noqa: ARG002 - the same
+        """Replace the state of an agent; SessionException if there is none."""
+        before = self.read_agent(session_id, session_agent.agent_id)
+        if before is None:
+            raise SessionException(f"Agent {session_agent.agent_id} in session {session_id} does not exist")
+        session_agent.created_at = before.created_at
+        self.create_agent(session_id, session_agent)
+
+    # ---- messages
+
+    def create_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:  # noqa: ARG002 - the same
+        """Append a message; a retry stores nothing."""
+        _check_message_id(session_message.message_id)
+        messages = to_messages(session_message)
+        id = f"{NAME}:{session_message.message_id}:{session_message.created_at}"
+        self._append(session_id, agent_id, messages, id=id if is_unicode(id) else None)
+
+    def read_message(self, session_id: str, agent_id: str, message_id: int, **kwargs: Any) -> SessionMessage | None:  # noqa: ARG002 - the same
+        """A message by its number."""
+        _check_message_id(message_id)
+        found = self._messages(session_id, agent_id) or ()
+        return next((one for one in found if one.message_id == message_id), None)
+
+    def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:  # noqa: ARG002 - the same
+        """Replace a message; what was redacted is erased for good. SessionException if there is no such message."""
+        _check_message_id(session_message.message_id)
+        plain = blocking(self._sessions)
+        log = _log(plain, session_id, agent_id)
+        if log is None or (place := _find(plain, log, session_message)) is None:
+            raise SessionException(f"Message {session_message.message_id} does not exist")
+        before, numbers = place
+        session_message.created_at = before.created_at
+        messages = to_messages(session_message)
+        if session_message.redact_message is not None and session_message.message == session_message.redact_message:
+            # First of all: if the process is killed on the way, a hole is left, and not the words.
+            for number in numbers:
+                plain.redact(log.key, number)
+        while True:
+            near = plain.snapshot(log.key, last=_NEAR)
+            now = near if numbers[0] in near.numbers else plain.snapshot(log.key)
+            if numbers[0] not in now.numbers:
+                raise SessionException(f"Message {session_message.message_id} does not exist")
+            at = now.numbers.index(numbers[0])
+            rest = [one for n, one in zip(now.numbers[at:], now.messages[at:], strict=True) if n not in numbers]
+            operations: list[AnyOperation] = [Pop()] * (len(now.numbers) - at)
+            try:
+                plain.update(log.key, [*operations, *messages, *rest], expect=now.expect)
+            except Conflict:
+                continue
+            return
+
+    def list_messages(
+        self,
+        session_id: str,
+        agent_id: str,
+        limit: int | None = None,
+        offset: int = 0,
+        **kwargs: Any,  # noqa: ARG002 - the same
+    ) -> list[SessionMessage]:
+        """The messages of an agent, oldest first; SessionException if there is no such agent."""
+        found = self._messages(session_id, agent_id)
+        if found is None:
+            raise SessionException(f"Agent {agent_id} in session {session_id} does not exist")
+        return found[offset:] if limit is None else found[offset : offset + limit]
+
+    # ---- graphs and swarms
+
+    def create_multi_agent(self, session_id: str, multi_agent: MultiAgentBase, **kwargs: Any) -> None:  # noqa: ARG002 - the same
+        """Store the state of a graph or a swarm."""
+        key, id = _check_id(session_id, "session_id"), _check_id(multi_agent.id, "the id of a multi agent")
+        data = {"multi_agent": id, "state": _faithful(multi_agent.serialize_state())}
+        blocking(self._sessions).append(key, RECORD, data)
+
+    def read_multi_agent(self, session_id: str, multi_agent_id: str, **kwargs: Any) -> Fields | None:  # noqa: ARG002 - the same
+        """The state of a graph or a swarm."""
+        key, id = _check_id(session_id, "session_id"), _check_id(multi_agent_id, "the id of a multi agent")
+        plain = blocking(self._sessions)
+        log = _look(plain, key)
+        found = None if log is None else _newest(plain, log, lambda data: data.get("multi_agent") == id)
+        return None if found is None else _given(found["state"])
+
+    def update_multi_agent(self, session_id: str, multi_agent: MultiAgentBase, **kwargs: Any) -> None:  # noqa: ARG002 - the same
+        """Replace the state of a graph or a swarm; SessionException if there is none."""
+        if self.read_multi_agent(session_id, multi_agent.id) is None:
+            raise SessionException(f"MultiAgent state {multi_agent.id} in session {session_id} does not exist")
+        self.create_multi_agent(session_id, multi_agent)
+
+    # ---- logs
+
+    def _append(
+        self, session_id: str, agent_id: str, entries: list[Message] | list[AppendRecord], *, id: str | None = None
+    ) -> None:
+        """Append to the log of an agent, which becomes its own by that."""
+        plain = blocking(self._sessions)
+        while True:
+            log = _log(plain, session_id, agent_id)
+            try:
+                if log is not None and log.is_owned:
+                    plain.submit(log.key, entries, id=id).result()
+                    return
+                key = f"{session_id}/{agent_id}" if log is None and _look(plain, session_id) else session_id
+                seen = Version() if log is None else log.version
+                claim = SetMeta({NAME: {**(log.meta if log is not None else {}), "agent": agent_id}})
+                plain.submit(key, [claim, *entries], expect=seen).result()
+            except Conflict:
+                if log is not None and log.is_owned:
+                    # Its number and time are those of another message: both are kept.
+                    id = None
+                continue
+            return
+
+    def _messages(self, session_id: str, agent_id: str) -> list[SessionMessage] | None:
+        plain = blocking(self._sessions)
+        log = _log(plain, session_id, agent_id)
+        if log is None or not (log.is_owned or log.live):
+            return None
+        return [one for one, _ in _read(plain.snapshot(log.key), log.created)]
+
+
+# ---- where things are
+
+
+def _check_sessions(sessions: object) -> AnySessions:
+    if not isinstance(sessions, Sessions | AsyncSessions):
+        raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
+    return sessions
+
+
+def _check_id(id: object, name: str) -> str:
+    try:
+        text = check_key(id)
+    except InvalidKey as error:
+        raise InvalidId(f"{name}: {error}") from error
+    if "/" in text:
+        raise InvalidId(f"{name} must not contain a slash: {text!r}")
+    return text
+
+
+def _check_message_id(id: object) -> None:
+    if not isinstance(id, int):
+        raise InvalidId(f"message_id must be an integer, not {show(id)}")
+
+
+def _look(plain: Sessions, key: str) -> _Log | None:
+    """Where the active session of a key stands, None if there is none."""
+
+    def get(view: View) -> _Log | None:
+        if view.is_archived:
+            return None
+        meta = session_state.meta(view, view.state).get(NAME)
+        own = meta if isinstance(meta, dict) else {}
+        version = Version(view.n, view.uid)
+        return _Log(key, version, session_state.count(view), view.created, is_owned="agent" in own, meta=own)
+
+    return plain.read(key, get)
+
+
+def _log(plain: Sessions, session_id: str, agent_id: str) -> _Log | None:
+    """The log of an agent: that of the session if it is its first agent, or if it has none yet."""
+    key, agent = _check_id(session_id, "session_id"), _check_id(agent_id, "agent_id")
+    log = _look(plain, key)
+    if log is None or not log.is_owned or log.meta["agent"] == agent:
+        return log
+    return _look(plain, f"{key}/{agent}")
+
+
+def _newest(plain: Sessions, log: _Log, is_wanted: Callable[[Fields], bool]) -> Fields | None:
+    """The last record of a log that is wanted."""
+    last = 1
+    while True:
+        found = list(plain.records(log.key, RECORD, before=log.version.n + 1, last=last))
+        for entry in reversed(found):
+            if isinstance(entry.data, dict) and is_wanted(entry.data):
+                return entry.data
+        if len(found) < last:
+            return None
+        last *= 4
+
+
+def _faithful(value: Fields) -> Fields:
+    """A value as a record holds it; as JSON text if that would change it. What is no JSON is a TypeError."""
+    text = json.dumps(value)
+    try:
+        encode_data(value)
+    except InvalidMessage:
+        return {"json": text}
+    return value if is_unicode(json.dumps(value, ensure_ascii=False)) and "json" not in value else {"json": text}
+
+
+def _given(value: Fields) -> Fields:
+    return cast("Fields", json.loads(value["json"])) if "json" in value else value
+
+
+# ---- messages of Strands as nacre's
+
+
+def to_messages(given: SessionMessage) -> list[Message]:
+    """The messages that one of Strands is stored as."""
+    mark: Fields = {"id": given.message_id, "created_at": given.created_at, "updated_at": given.updated_at}
+    shown = given.to_message()
+    if given.redact_message is not None:
+        mark["redacted"] = True
+        if given.message != given.redact_message:
+            mark["original"] = given.message
+    try:
+        messages = _split(cast("Fields", shown), mark)
+        if _join(messages) == shown and all(map(_is_faithful, messages)):
+            return messages
+    except (AttributeError, KeyError, TypeError, InvalidMessage, RecursionError):
+        pass
+    # What no log holds as it is, such as NaN and half of a surrogate pair, is kept as a text.
+    whole = json.dumps(given.to_dict())
+    texts = [block["text"] for block in shown.get("content", ()) if isinstance(block.get("text"), str)]
+    clean = "\n".join(texts).encode(errors="replace").decode()
+    role = shown.get("role") if shown.get("role") in ("user", "assistant") else "user"
+    return [Message(role=str(role), content=clean, extra={NAME: {"id": given.message_id, "json": whole}})]
+
+
+def _is_faithful(message: Message) -> bool:
+    encode_message(message)
+    return is_unicode(json.dumps(encode_bytes_values(message.to_mapping()), ensure_ascii=False))
+
+
+def _split(message: Fields, mark: Fields) -> list[Message]:
+    """Tool results as messages of their own, and then everything else in one; `layout` has the order if it matters."""
+    more = {name: value for name, value in message.items() if name not in ("role", "content")}
+    head = {**mark, **({"more": more} if more else {})}
+    found: list[Message] = []
+    parts: list[Fields] = []
+    calls: list[ToolCall] = []
+    reasoning: str | None = None
+    layout: list[Any] = []
+    for block in message["content"]:
+        [(kind, value)] = block.items()
+        if kind == "toolUse":
+            rest = dict(value)
+            calls.append(ToolCall(id=rest.pop("toolUseId"), name=rest.pop("name"), arguments=rest.pop("input")))
+            layout.append(["call", rest] if rest else "call")
+        elif kind == "toolResult" and message["role"] == "user":
+            found.append(_result(value))
+            layout.append("result")
+        elif kind == "reasoningContent" and reasoning is None and type(_thought(value)) is str:
+            rest = dict(value["reasoningText"])
+            reasoning = rest.pop("text")
+            layout.append(["reasoning", rest] if rest else "reasoning")
+        else:
+            parts.append(_part(kind, value))
+            layout.append("part")
+    if parts or calls or reasoning is not None or not found:
+        is_text = len(parts) == 1 and parts[0].keys() == {"type", "text"}
+        content: Any = parts[0]["text"] if is_text else parts or None
+        own = Message(
+            role=message["role"], content=content, tool_calls=tuple(calls), reasoning=reasoning, extra={NAME: {}}
+        )
+        found.append(own)
+    if layout != _layout(found):
+        head["layout"] = layout
+    first = replace(found[0], extra={**found[0].extra, NAME: {**found[0].extra[NAME], **head}})
+    return [first, *found[1:]]
+
+
+def _thought(value: Fields) -> Any:
+    return value["reasoningText"].get("text") if value.keys() == {"reasoningText"} else None
+
+
+def _layout(messages: list[Message]) -> list[Any]:
+    """The order that blocks have unless it is said."""
+    found: list[Any] = []
+    for message in messages:
+        if message.role == "tool":
+            found.append("result")
+            continue
+        found += ["reasoning"] if message.reasoning is not None else []
+        found += ["part"] * len(_parts(message))
+        found += ["call"] * len(message.tool_calls)
+    return found
+
+
+def _result(value: Fields) -> Message:
+    rest = dict(value)
+    id, content = rest.pop("toolUseId"), rest.pop("content")
+    own: Fields = {"result": rest} if rest != {"status": "success"} else {}
+    shown: Any = [_part(*one) for block in content for one in block.items()]
+    if len(content) == 1 and content[0].keys() == {"text"}:
+        shown = content[0]["text"]
+    elif len(content) == 1 and content[0].keys() == {"json"}:
+        own["is_json"] = True
+        shown = json.dumps(content[0]["json"], ensure_ascii=False)
+    failed = {"failed": True} if value.get("status") == "error" else {}
+    return Message(role="tool", tool_call_id=id, content=shown, extra={NAME: own, **failed})
+
+
+def _part(kind: str, value: Any) -> Fields:
+    """A block as a part that anyone can show."""
+    if kind == "text":
+        return {"type": "text", "text": value}
+    if kind == "image" and value.keys() == {"format", "source"} and value["source"].keys() == {"bytes"}:
+        data = base64.b64encode(value["source"]["bytes"]).decode()
+        return {"type": "image_url", "image_url": {"url": f"data:image/{value['format']};base64,{data}"}}
+    if kind == "guardContent" and value.keys() == {"text"}:
+        rest = dict(value["text"])
+        return {"type": "text", "text": rest.pop("text"), kind: rest}
+    if kind == "citationsContent" and len(value.get("content", ())) == 1 and value["content"][0].keys() == {"text"}:
+        rest = {name: one for name, one in value.items() if name != "content"}
+        return {"type": "text", "text": value["content"][0]["text"], kind: rest}
+    return {"type": kind, kind: value}
+
+
+# ---- nacre's messages as those of Strands
+
+
+def _join(messages: list[Message]) -> Fields:
+    """The message of Strands that messages were made of; also if the first of them is gone."""
+    mark = messages[0].extra[NAME]
+    results = iter([_tool_result(one) for one in messages if one.role == "tool"])
+    other = next((one for one in messages if one.role != "tool"), None)
+    parts = iter(_parts(other)) if other is not None else iter(())
+    calls = iter(other.tool_calls) if other is not None else iter(())
+    blocks: list[Fields] = []
+    for entry in mark.get("layout") or _layout(messages):
+        kind, rest = (entry, {}) if isinstance(entry, str) else entry
+        if kind == "result" and (result := next(results, None)) is not None:
+            blocks.append(result)
+        elif kind == "part" and (part := next(parts, None)) is not None:
+            blocks.append(_block(part))
+        elif kind == "call" and (call := next(calls, None)) is not None:
+            blocks.append({"toolUse": {"toolUseId": call.id, "name": call.name, "input": call.arguments, **rest}})
+        elif kind == "reasoning" and other is not None:
+            blocks.append({"reasoningContent": {"reasoningText": {"text": other.reasoning, **rest}}})
+    role = "assistant" if other is not None and other.role == "assistant" else "user"
+    return {"role": role, "content": blocks, **mark.get("more", {})}
+
+
+def _parts(message: Message) -> list[Fields]:
+    content = message.content
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return content or []
+
+
+def _tool_result(message: Message) -> Fields:
+    mark = message.extra[NAME]
+    if mark.get("is_json"):
+        content = [{"json": json.loads(cast("str", message.content))}]
+    else:
+        content = list(map(_block, _parts(message)))
+    rest = mark.get("result", {"status": "success"})
+    return {"toolResult": {"toolUseId": message.tool_call_id, "content": content, **rest}}
+
+
+def _block(part: Fields) -> Fields:
+    kind = part["type"]
+    if kind == "text":
+        if "guardContent" in part:
+            return {"guardContent": {"text": {"text": part["text"], **part["guardContent"]}}}
+        if "citationsContent" in part:
+            return {"citationsContent": {"content": [{"text": part["text"]}], **part["citationsContent"]}}
+        return {"text": part["text"]}
+    if kind == "image_url":
+        return _image(part["image_url"]["url"]) or {"text": f"[image {part['image_url']['url'][:200]}]"}
+    return {kind: part[kind]}
+
+
+def _image(url: str) -> Fields | None:
+    head, _, data = url.partition(";base64,")
+    if not head.startswith("data:image/"):
+        return None
+    try:
+        return {"image": {"format": head.removeprefix("data:image/"), "source": {"bytes": base64.b64decode(data)}}}
+    except binascii.Error:
+        return None
+
+
+def _read(now: Snapshot, created: str) -> Iterator[tuple[SessionMessage, list[int]]]:
+    """The messages of Strands, and the numbers of those that each was made of; none if others wrote it.
+
+    Each number is greater than the one before it: those of several processes may be the same.
+    """
+    numbers = {id(message): n for n, message in zip(now.numbers, now.messages, strict=True)}
+    last = -1
+    for group in _groups(now.messages):
+        if isinstance(group, dict):
+            one = SessionMessage(cast("Any", group), last + 1, created_at=created, updated_at=created)
+            places: list[int] = []
+        else:
+            one = _session_message(group, created)
+            one.message_id = max(one.message_id, last + 1)
+            places = [numbers[id(message)] for message in group if id(message) in numbers]
+        last = one.message_id
+        yield one, places
+
+
+def _groups(messages: list[Message]) -> Iterator[list[Message] | Fields]:
+    """Our own messages in those groups that were one message, and those of others as messages of Strands."""
+    group: list[Message] = []
+    results: Fields | None = None
+    items: Iterator[Message | Fields] = read_conversation(map(_mend, messages), NAME, own=_same, foreign=_from_chat)
+    for item in items:
+        is_head = not isinstance(item, Message) or "id" in item.extra[NAME] or _is_whole(group)
+        if group and is_head:
+            yield group
+            group = []
+        is_result = isinstance(item, dict) and all("toolResult" in block for block in item["content"])
+        if results is not None and is_result:
+            # All results of a reply are one message.
+            results["content"] += cast("Fields", item)["content"]
+            continue
+        if results is not None:
+            yield results
+            results = None
+        if isinstance(item, Message):
+            group.append(item)
+        elif is_result:
+            results = item
+        else:
+            yield item
+    if group:
+        yield group
+    if results is not None:
+        yield results
+
+
+def _is_whole(group: list[Message]) -> bool:
+    """Tell whether nothing can follow in a group: the user's words stand at its end."""
+    return bool(group) and group[-1].role != "tool"
+
+
+def _same(message: Message) -> Message | Fields:
+    return message
+
+
+def _mend(message: Message) -> Message:
+    """A message whose content was erased as one of ours that says so; all others as they are."""
+    if not is_erased(message) or NAME in message.extra or not message.role:
+        return message
+    calls = tuple(replace(call, arguments={}) for call in message.tool_calls)
+    mark: Fields = {} if message.role == "tool" else {"id": -1}
+    return replace(message, content=ERASED_TEXT, tool_calls=calls, extra={NAME: mark})
+
+
+def _session_message(group: list[Message], created: str) -> SessionMessage:
+    mark = group[0].extra[NAME]
+    if "json" in mark:
+        return SessionMessage.from_dict(json.loads(mark["json"]))
+    shown = cast("Any", _join(group))
+    times = {"created_at": mark.get("created_at", created), "updated_at": mark.get("updated_at", created)}
+    if not mark.get("redacted"):
+        return SessionMessage(shown, mark.get("id", -1), **times)
+    return SessionMessage(mark.get("original", shown), mark["id"], redact_message=shown, **times)
+
+
+def _find(plain: Sessions, log: _Log, wanted: SessionMessage) -> tuple[SessionMessage, list[int]] | None:
+    """One of our messages by its number and time, else by its number alone."""
+    near = list(_read(plain.snapshot(log.key, last=_NEAR), log.created))
+    for one, numbers in reversed(near[1:]):
+        if numbers and one.created_at == wanted.created_at and one.to_message().get("role") == wanted.message["role"]:
+            return one, numbers
+    found = [(one, numbers) for one, numbers in _read(plain.snapshot(log.key), log.created) if numbers]
+    same = [it for it in found if it[0].message_id == wanted.message_id]
+    exact = [it for it in found if it[0].created_at == wanted.created_at]
+    return next(iter([*(it for it in same if it in exact), *exact, *same]), None)
+
+
+def _from_chat(message: Mapping[str, Any]) -> list[Message | Fields]:
+    """A message of OpenAI's chat as one of Strands; other roles are the user's."""
+    said = Message.from_mapping(message).to_anthropic()
+    blocks: list[Fields] = []
+    for block in said["content"]:
+        if block["type"] == "tool_use":
+            blocks.append({"toolUse": {"toolUseId": block["id"], "name": block["name"], "input": block["input"]}})
+        elif block["type"] == "tool_result":
+            shown = [_foreign_block(one) for one in block.get("content", ())] or [{"text": ""}]
+            status = "error" if block.get("is_error") else "success"
+            blocks.append({"toolResult": {"toolUseId": block["tool_use_id"], "content": shown, "status": status}})
+        else:
+            blocks.append(_foreign_block(block))
+    return [{"role": said["role"], "content": blocks}]
+
+
+def _foreign_block(block: Fields) -> Fields:
+    source = block.get("source", {})
+    if block["type"] == "image" and source.get("type") == "base64":
+        found = _image(f"data:{source['media_type']};base64,{source['data']}")
+        if found is not None:
+            return found
+    return {"text": block["text"] if block["type"] == "text" else f"[{block['type']} {source.get('url', '')}]"}
