@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from agents import SessionSettings
 from agents.memory import Session, is_openai_responses_compaction_aware_session
+from agents.memory import session as sdk_session
 
 import nacre
 from nacre.integrations.openai_agents import NacreSession
@@ -221,6 +222,21 @@ def test_the_event_loop_goes_on_while_a_write_waits() -> None:
         asyncio.run(run(stuck))
 
 
+def test_a_history_is_replaced_in_one_step(place: str) -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        session = NacreSession("s", sessions)
+        await session.add_items([question(0), question(1)])
+        before = len(list(sessions.records("s")))
+        assert await session._atomic_replace_items([HELLO, CALL, RESULT])
+        assert await session.get_items() == [HELLO, CALL, RESULT]
+        # What was replaced stays in the transcript.
+        assert len(list(sessions.records("s"))) > before
+
+    with nacre.open(place) as sessions:
+        asyncio.run(run(sessions))
+
+
+@pytest.mark.skipif(not hasattr(sdk_session, "_CompactionSnapshot"), reason="since 0.23 of the SDK")
 def test_a_compaction_replaces_the_end_in_one_step_or_not_at_all(place: str) -> None:
     summary: Any = {"type": "compaction", "encrypted_content": "x"}
 
