@@ -45,7 +45,7 @@ def test_a_conversation_moves_through_openai_agents_langgraph_and_pydantic_ai(tm
         assert len(set(calls)) == len(TURNS)
         assert sessions.verify("chat").ok
     shown = subprocess.check_output(
-        [ROOT / ".venv" / "bin" / "nacre", "--dir", place, "sessions", "show", "chat"], text=True
+        [ROOT / ".venv" / "bin" / "nacre", "sessions", "show", "chat", "--store", place], text=True
     )
     for number, extra in enumerate(TURNS):
         assert shown.count(f"{NAMES[extra]}: question {number}!") == 1
