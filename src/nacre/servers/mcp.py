@@ -331,7 +331,7 @@ class Updates:
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus, max_subscriptions=_MAX_SUBSCRIPTIONS)
         self._sessions: dict[tuple[str, str], Context] = {}
-        """By client and address: what a client is told through."""
+        """By client and address: what notices go through."""
         self._listened: Counter[str] = Counter()
         self._versions: dict[str, Version | None] = {}
         """What each address that somebody wants to know of was when it was looked at; None if it was not there."""
@@ -374,12 +374,12 @@ class Updates:
                 self._versions[uri] = now
                 await self._bus.publish(ResourceUpdated(uri=uri))
                 for name, session in [item for item in self._sessions.items() if item[0][1] == uri]:
-                    is_told = False
+                    is_sent = False
                     # One who does not read must not keep the others waiting.
                     with anyio.move_on_after(_POLL), suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                         await session.send_resource_updated(uri)
-                        is_told = True
-                    if not is_told:
+                        is_sent = True
+                    if not is_sent:
                         self._sessions.pop(name, None)
             self._forget()
 

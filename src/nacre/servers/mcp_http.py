@@ -126,7 +126,7 @@ class _Streams:
 
 
 def application(server: Server[Any], *, token: str, hosts: Collection[str]) -> Starlette:
-    """The server at `/mcp`, behind its door; `hosts` are the names, without ports, that it goes by besides loopback."""
+    """The server at `/mcp`, after its door; `hosts` are names, without ports, that it goes by besides loopback."""
     manager = StreamableHTTPSessionManager(server, max_request_body_size=MAX_BODY, max_sessions=_MAX_CLIENTS)
     streams = _Streams(manager)
     made = Starlette(routes=[Route(PATH, endpoint=streams)])

@@ -1,0 +1,560 @@
+"""The agent in editors: nacre as an agent of the Agent Client Protocol, by the official SDK.
+
+A session of an editor is an ordinary session of the store. Its agent is started by its first prompt: only then does
+the editor know the session, and can its user be asked whether the folder is trusted and which programs may start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_args
+
+import anyio
+from acp import RequestError, schema
+from acp.agent.connection import AgentSideConnection
+from anyio.abc import TaskGroup
+from msgspec.structs import replace
+
+import nacre
+from nacre.agent.actor import UserMessage
+from nacre.agent.ports import Answer, Approval, Event, Notice
+from nacre.config import Settings
+from nacre.errors import NacreError, SessionBusy, Stopped
+from nacre.history.message_text import first_text
+from nacre.keys import is_internal
+from nacre.runtime import App, Options, run_agent
+from nacre.runtime.app import Mode
+from nacre.runtime.folder import Source, all_sources, digests, open_folder
+from nacre.runtime.trust import TrustStore, find_root, why_broad
+from nacre.servers.acp_transport import StdioTransport
+from nacre.servers.acp_updates import Calls, Update, invalid, read_prompt, replay, thought
+from nacre.sessions import Sessions
+
+logger = logging.getLogger(__name__)
+
+PROTOCOL = 1
+MODES = (
+    schema.SessionMode(id="ask", name="Ask", description="Asks before it changes files or runs commands"),
+    schema.SessionMode(id="read-only", name="Read only", description="Changes nothing"),
+    schema.SessionMode(id="yolo", name="Yolo", description="Allows everything that runs inside the sandbox"),
+)
+_NOT_FOUND, _BUSY, _FAILED = -32002, -32001, -32603
+_PAGE = 50
+_MAX_TITLE = 48
+_MAX_SOURCE = 4000
+_STOPPING = 10.0
+"""Seconds that turns have to end in, once the editor is gone."""
+
+
+class _Cancelled(Exception):  # noqa: N818 - not an error
+    """The user cancelled instead of answering a question."""
+
+
+class EditorSession:
+    """One session that an editor has open: its folder, its mode, and its agent while that runs."""
+
+    def __init__(self, server: AcpAgent, key: str, folder: Path, servers: dict[str, dict[str, Any]]) -> None:
+        self.key, self.folder, self.mode = key, folder, server.options.mode
+        self._server, self._offered = server, servers
+        # None until the user was asked; then what of it may be used.
+        self._accepted: dict[str, dict[str, Any]] | None = None
+        self._app: App | None = None
+        self._ended: anyio.Event | None = None
+        self._end = anyio.Event()
+        self.turn: anyio.CancelScope | None = None
+        self.is_cancelled = False
+
+    # ---- the agent
+
+    async def start(self, update: _Updates) -> App:
+        """The agent of this session; the first time its user is asked about the folder and the servers."""
+        if self._app is not None and self._app.options.mode == self.mode:
+            return self._app
+        await self.close()
+        if self._accepted is None:
+            await self._ask_for_trust()
+            self._accepted = await self._ask_for_servers()
+        settings = self._server.settings
+        table = {**settings.table("mcp"), **self._accepted}
+        own = Settings({**settings.tables, "mcp": table}, settings.environ) if self._accepted else settings
+        options = replace(self._server.options, folder=self.folder, mode=self.mode)
+        self._end, self._ended = anyio.Event(), anyio.Event()
+        # A task of its own enters and leaves it.
+        self._app = await self._server.tasks.start(self._run, own, options, self._ended)
+        if isinstance(self._app, NacreError):
+            error, self._app = self._app, None
+            raise error
+        for note in self._app.notes:
+            update.put(Notice(note))
+        return self._app
+
+    async def close(self) -> None:
+        """End the agent, if it runs."""
+        app, ended = self._app, self._ended
+        self._app = None
+        if app is not None and ended is not None:
+            self._end.set()
+            await ended.wait()
+
+    async def _run(
+        self, settings: Settings, options: Options, ended: anyio.Event, *, task_status: anyio.abc.TaskStatus[Any]
+    ) -> None:
+        """Run the agent until it is closed; a failure to start is passed on as a value."""
+        is_running = False
+        try:
+            async with run_agent(settings, options) as app:
+                await app.check_model()
+                is_running = True
+                task_status.started(app)
+                await self._end.wait()
+        except Exception as error:  # one session's failure is not the others'
+            found = _only(error)
+            if is_running:
+                logger.exception("the agent of a session failed", extra={"session": self.key})
+                self._app = None
+                return
+            known = found if isinstance(found, NacreError) else NacreError(f"{type(found).__name__}: {found}")
+            task_status.started(known)
+        finally:
+            ended.set()
+
+    # ---- questions
+
+    async def _ask_for_trust(self) -> None:
+        """Ask about a folder that is new, or that tells the agent something new, as `nacre chat` does."""
+        settings, root, store = self._server.settings, find_root(self.folder), TrustStore()
+        covering = store.covering(root)
+        if covering is None:
+            if why_broad(root):
+                # It is trusted only by name, and a notice says so.
+                return
+            found = all_sources(self.folder, root, settings)
+            about = (
+                f"{root} is new to nacre. If you trust it, the agent can change files and run commands here "
+                "(it asks before each), and it follows the instructions of the folder. "
+                "Without trust it can only read files."
+            )
+            if await self._confirm(f"Trust the folder {root}?", about, found, yes="Trust it", no="Only read files"):
+                store.accept(root, digests(found))
+            return
+        changed = [source for source in open_folder(self.folder, settings).pending if not source.problem]
+        about = f"Instructions in {root} are new or changed since you trusted it."
+        if changed and await self._confirm("Follow these instructions?", about, changed, yes="Follow", no="Do not"):
+            store.accept(covering[0], digests(changed))
+
+    async def _ask_for_servers(self) -> dict[str, dict[str, Any]]:
+        """Ask about each MCP server that the editor names; those that the user accepts."""
+        accepted: dict[str, dict[str, Any]] = {}
+        if self._offered and not open_folder(self.folder, self._server.settings).is_trusted:
+            await self._server.tell(self.key, thought("(MCP servers are not used in a folder that is not trusted)\n"))
+            return accepted
+        for name, config in self._offered.items():
+            if "command" in config:
+                words = " ".join([config["command"], *config["args"]])
+                variables = f"\nwith the variables {', '.join(config['env'])}" if config["env"] else ""
+                title, about = f"Start the MCP server {name}?", f"The editor wants this program started:\n{words}"
+                about += variables
+            else:
+                title, about = f"Connect to the MCP server {name}?", f"The editor wants it at {config['url']}"
+            if name in self._server.settings.table("mcp"):
+                about += "\nIt would replace the server of this name in your configuration."
+            if await self._confirm(title, about, (), yes="For this session", no="No", kind="allow_once"):
+                accepted[name] = config
+        return accepted
+
+    async def _confirm(  # noqa: PLR0913 - the words of a question
+        self, title: str, about: str, found: Sequence[Source], *, yes: str, no: str, kind: Any = "allow_always"
+    ) -> bool:
+        listed = []
+        for source in found:
+            name = source.path.relative_to(find_root(self.folder))
+            listed.append(f"{name}: not followed: {source.problem}" if source.problem else f"{name}:")
+            if source.text:
+                cut = "…" if len(source.text) > _MAX_SOURCE else ""
+                listed.append(f"{source.text[:_MAX_SOURCE]}{cut}")
+        texts = [about, *listed]
+        call = schema.ToolCallUpdate(
+            tool_call_id=f"question:{uuid.uuid4().hex[:8]}",
+            title=title,
+            kind="other",
+            status="pending",
+            content=[
+                schema.ContentToolCallContent(type="content", content=schema.TextContentBlock(type="text", text=text))
+                for text in texts
+            ],
+        )
+        options = [
+            schema.PermissionOption(option_id="yes", name=yes, kind=kind),
+            schema.PermissionOption(option_id="no", name=no, kind="reject_once"),
+        ]
+        return await self._server.ask(self.key, call, options) == "yes"
+
+    # ---- turns
+
+    async def prompt(self, content: str | list[Any]) -> str:
+        """Answer a message; returns why the turn ended."""
+        if self.turn is not None:
+            raise RequestError(_BUSY, f"session {self.key!r} is at another prompt: cancel it, or wait for its end")
+        self.is_cancelled = False
+        with anyio.CancelScope() as self.turn:
+            try:
+                async with _updates(self._server, self.key) as update:
+                    return await self._answer(content, update)
+            except (_Cancelled, Stopped):
+                return "cancelled"
+            except SessionBusy as error:
+                problem = f"another program is at a turn of session {self.key!r}: wait for its end ({error})"
+                raise RequestError(_BUSY, problem) from error
+            except NacreError as error:
+                raise RequestError(_FAILED, str(error)) from error
+            finally:
+                self.turn = None
+        return "cancelled"
+
+    async def _answer(self, content: str | list[Any], update: _Updates) -> str:
+        app = await self.start(update)
+        if self.is_cancelled:
+            return "cancelled"
+        update.calls = Calls(uuid.uuid4().hex[:8], folder=str(self.folder), preview=app.grounds.preview)
+        inbound = UserMessage(key=self.key, content=content, sender="editor", meta=self._meta(app, content))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._stop_when_cancelled, app)
+            try:
+                answer = await app.kernel.deliver(inbound, emit=update.put, ask=self._ask_with(update))
+            except NacreError as error:
+                failure: NacreError | None = error
+            else:
+                failure = None
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return "end_turn" if answer is not None or not self.is_cancelled else "cancelled"
+
+    async def _stop_when_cancelled(self, app: App) -> None:
+        """Stop the turn once the user cancelled; before it has begun there is nothing to stop yet."""
+        while not (self.is_cancelled and app.kernel.stop(self.key)):
+            await anyio.sleep(0.02)
+
+    def _meta(self, app: App, content: str | list[Any]) -> dict[str, Any]:
+        """The folder and the title of a session that has none."""
+        now = app.sessions.snapshot(self.key, last=0)
+        is_chat = not now.n or self.key.startswith("chat-")
+        meta: dict[str, Any] = {"cwd": str(self.folder)} if is_chat and not now.meta.get("cwd") else {}
+        if not now.meta.get("title"):
+            text = content if isinstance(content, str) else str(content[-1].get("text", ""))
+            line = " ".join((app.sessions.read(self.key, first_text) or text).split())
+            meta["title"] = line if len(line) <= _MAX_TITLE else f"{line[:_MAX_TITLE]}…"
+        return {name: value for name, value in meta.items() if value}
+
+    def _ask_with(self, update: _Updates) -> Any:
+        async def ask(approval: Approval) -> Answer:
+            """Ask the editor's user about a call, after everything that happened before was shown."""
+            if self.mode == "read-only":
+                # It was set in the middle of this turn.
+                return "no"
+            calls = update.calls
+            for one in calls.begin(approval.call, approval.change, status="pending"):
+                update.add(one)
+            await update.flush()
+            options = [schema.PermissionOption(option_id="yes", name="Allow once", kind="allow_once")]
+            if approval.always:
+                where = "in this folder" if approval.scope == "folder" else "in this session"
+                rules = ", ".join(approval.always)
+                name = f"Always {where}: {rules}"
+                options.append(schema.PermissionOption(option_id="always", name=name, kind="allow_always"))
+            options.append(schema.PermissionOption(option_id="no", name="Reject", kind="reject_once"))
+            call = schema.ToolCallUpdate(tool_call_id=calls.id_of(approval.call), raw_input=approval.call.arguments)
+            try:
+                answer = await self._server.ask(self.key, call, options)
+            except _Cancelled:
+                self.is_cancelled = True
+                return "no"
+            return "always" if answer == "always" and approval.always else "yes" if answer == "yes" else "no"
+
+        return ask
+
+
+class _Updates:
+    """What is told to the editor during a prompt, in order."""
+
+    def __init__(self, server: AcpAgent, key: str) -> None:
+        self._server, self._key = server, key
+        self._waiting: list[Update] = []
+        self._sending = anyio.Lock()
+        self._news = anyio.Event()
+        self.calls = Calls("0", folder="", preview=lambda _: None)
+
+    def put(self, event: Event) -> None:
+        for one in self.calls.updates(event):
+            self.add(one)
+
+    def add(self, update: Update) -> None:
+        self._waiting.append(update)
+        self._news.set()
+
+    async def flush(self) -> None:
+        """Come back when all of it is sent; if the editor is gone, the turn goes on without it."""
+        async with self._sending:
+            while self._waiting:
+                await self._server.tell(self._key, self._waiting.pop(0))
+
+    async def pump(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news = anyio.Event()
+            await self.flush()
+
+
+@asynccontextmanager
+async def _updates(server: AcpAgent, key: str) -> AsyncIterator[_Updates]:
+    """Updates that are sent as they come; at the end of the block all were."""
+    found, failure = _Updates(server, key), None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(found.pump)
+        try:
+            yield found
+        except Exception as error:  # noqa: BLE001 - it is raised below, and not as a group
+            failure = error
+        await found.flush()
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+class AcpAgent:
+    """What an editor can ask for; the names of the methods are those of the SDK."""
+
+    def __init__(self, sessions: Sessions, settings: Settings, options: Options, tasks: TaskGroup) -> None:
+        self.sessions, self.settings, self.options, self.tasks = sessions, settings, options, tasks
+        self._open: dict[str, EditorSession] = {}
+        self._editor: Any = None
+
+    def on_connect(self, conn: Any) -> None:
+        self._editor = conn
+
+    async def initialize(self, protocol_version: int, **_: Any) -> schema.InitializeResponse:
+        """Say what we can do; an editor of a later version decides whether ours will do."""
+        capabilities = schema.AgentCapabilities(
+            load_session=True,
+            prompt_capabilities=schema.PromptCapabilities(image=True, audio=False, embedded_context=True),
+            mcp_capabilities=schema.McpCapabilities(http=True, sse=False),
+            session_capabilities=schema.SessionCapabilities(
+                list=schema.SessionListCapabilities(),
+                resume=schema.SessionResumeCapabilities(),
+                close=schema.SessionCloseCapabilities(),
+            ),
+        )
+        return schema.InitializeResponse(
+            protocol_version=PROTOCOL,
+            agent_capabilities=capabilities,
+            agent_info=schema.Implementation(name="nacre", title="nacre", version=nacre.__version__),
+            auth_methods=[],
+        )
+
+    async def authenticate(self, method_id: str, **_: Any) -> None:
+        raise invalid(f"there is nothing to log in to, so no method {method_id!r:.100}")
+
+    async def new_session(self, cwd: str, mcp_servers: Any = None, **_: Any) -> schema.NewSessionResponse:
+        folder, servers = _folder(cwd), _servers(mcp_servers or ())
+        key = f"chat-{datetime.now().astimezone():%Y%m%d-%H%M}-{uuid.uuid4().hex[:8]}"
+        session = self._open[key] = EditorSession(self, key, folder, servers)
+        return schema.NewSessionResponse(session_id=key, modes=_modes(session))
+
+    async def load_session(
+        self, cwd: str, session_id: str, mcp_servers: Any = None, **_: Any
+    ) -> schema.LoadSessionResponse:
+        session = await self._resume(cwd, session_id, mcp_servers)
+        history = await anyio.to_thread.run_sync(self.sessions.get_history, session_id)
+        for update in replay(history, folder=str(session.folder)):
+            await self.tell(session_id, update)
+        return schema.LoadSessionResponse(modes=_modes(session))
+
+    async def resume_session(
+        self, session_id: str, cwd: str, mcp_servers: Any = None, **_: Any
+    ) -> schema.ResumeSessionResponse:
+        return schema.ResumeSessionResponse(modes=_modes(await self._resume(cwd, session_id, mcp_servers)))
+
+    async def _resume(self, cwd: str, key: str, mcp_servers: Any) -> EditorSession:
+        """Open a session that is stored, or that this editor began."""
+        folder, servers = _folder(cwd), _servers(mcp_servers or ())
+        is_stored = False
+        with suppress(NacreError):
+            is_stored = not is_internal(key) and self.sessions.status(key) == "active"
+        before = self._open.get(key)
+        if not is_stored and before is None:
+            problem = f"there is no active session {key!r:.200}: `nacre sessions list` lists them"
+            raise RequestError(_NOT_FOUND, problem)
+        if before is not None:
+            if before.turn is not None:
+                raise RequestError(_BUSY, f"session {key!r} is at a prompt: cancel it, or wait for its end")
+            await before.close()
+        session = self._open[key] = EditorSession(self, key, folder, servers)
+        return session
+
+    async def list_sessions(
+        self, cwd: str | None = None, cursor: str | None = None, **_: Any
+    ) -> schema.ListSessionsResponse:
+        """The sessions that have a folder: chats at a terminal and in editors."""
+        folder = str(_folder(cwd, must_exist=False)) if cwd is not None else None
+
+        def read() -> tuple[list[Any], str | None]:
+            page = self.sessions.page(folder=folder, cursor=cursor, limit=_PAGE)
+            return list(page.items), page.cursor
+
+        try:
+            items, following = await anyio.to_thread.run_sync(read)
+        except NacreError as error:
+            raise invalid(str(error)) from error
+        found = [
+            schema.SessionInfo(
+                session_id=info.key,
+                cwd=info.cwd,
+                title=info.title or None,
+                updated_at=info.updated.astimezone(UTC).isoformat(),
+            )
+            for info in items
+            if info.cwd and (folder is None or info.cwd == folder) and not info.meta.get("parent")
+        ]
+        return schema.ListSessionsResponse(sessions=found, next_cursor=following)
+
+    async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> schema.SetSessionModeResponse:
+        """Set what the agent may do: from the next prompt on, but nothing more is changed at once in read-only mode."""
+        session = self._session(session_id)
+        if mode_id not in get_args(Mode):
+            raise invalid(f"there is no mode {mode_id!r:.100}; there are: {', '.join(get_args(Mode))}")
+        if mode_id == "yolo" and not open_folder(session.folder, self.settings).is_trusted:
+            raise invalid(f"yolo needs a folder that you trust, and {session.folder} is none: trust it first")
+        session.mode = mode_id  # type: ignore[assignment] # it is one of them
+        return schema.SetSessionModeResponse()
+
+    async def prompt(self, session_id: str, prompt: Sequence[Any], **_: Any) -> schema.PromptResponse:
+        session = self._session(session_id)
+        reason: Any = await session.prompt(read_prompt(prompt))
+        return schema.PromptResponse(stop_reason=reason)
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        session = self._open.get(session_id)
+        if session is not None and session.turn is not None:
+            session.is_cancelled = True
+
+    async def close_session(self, session_id: str, **_: Any) -> schema.CloseSessionResponse:
+        """End what runs for a session; what was stored stays."""
+        session = self._session(session_id)
+        await self._stop([session])
+        await session.close()
+        self._open.pop(session_id, None)
+        return schema.CloseSessionResponse()
+
+    async def close(self) -> None:
+        """Stop every turn, so that its log says so, and end every agent."""
+        await self._stop(list(self._open.values()))
+        for session in self._open.values():
+            await session.close()
+
+    async def _stop(self, sessions: Sequence[EditorSession]) -> None:
+        for session in sessions:
+            session.is_cancelled = session.turn is not None
+        with anyio.move_on_after(_STOPPING):
+            while any(session.turn is not None for session in sessions):  # noqa: ASYNC110 - few, and soon
+                await anyio.sleep(0.02)
+
+    # ---- for sessions
+
+    async def tell(self, key: str, update: Update) -> None:
+        """Tell the editor something; if it is gone, nobody is told."""
+        with suppress(ConnectionError):
+            await self._editor.session_update(session_id=key, update=update)
+
+    async def ask(self, key: str, call: Any, options: list[Any]) -> str:
+        """Ask the editor's user; the chosen option, "no" if the editor cannot ask. Raises _Cancelled."""
+        try:
+            response = await self._editor.request_permission(session_id=key, tool_call=call, options=options)
+        except (RequestError, ConnectionError, ValueError) as error:
+            # An error, or something that is no answer: nobody allowed it.
+            logger.warning("the editor did not answer a question", extra={"error": type(error).__name__})
+            return "no"
+        outcome = response.outcome
+        if isinstance(outcome, schema.AllowedOutcome):
+            return str(outcome.option_id)
+        raise _Cancelled
+
+    def _session(self, key: str) -> EditorSession:
+        if (found := self._open.get(key)) is None:
+            problem = f"session {key!r:.200} is not open here: begin with session/new or session/load"
+            raise RequestError(_NOT_FOUND, problem)
+        return found
+
+
+async def serve_stdio(sessions: Sessions, settings: Settings, options: Options) -> None:
+    """Serve the editor at stdin and stdout until it is gone.
+
+    Whatever else is printed by this process or its children goes to stderr, and none of them reads what the editor
+    sends.
+    """
+    source, target = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    async with anyio.create_task_group() as tasks:
+        agent = AcpAgent(sessions, settings, options, tasks)
+        transport = StdioTransport(os.fdopen(source, "rb"), target)
+        connection = AgentSideConnection(agent, transport, listening=False, use_unstable_protocol=True)  # type: ignore[arg-type] # some methods are optional
+        try:
+            await connection.listen()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await agent.close()
+                await connection.close()
+        tasks.cancel_scope.cancel()
+
+
+def _only(error: BaseException) -> BaseException:
+    """The error in a group that has only one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _modes(session: EditorSession) -> schema.SessionModeState:
+    return schema.SessionModeState(current_mode_id=session.mode, available_modes=list(MODES))
+
+
+def _folder(cwd: str, *, must_exist: bool = True) -> Path:
+    """The folder of an editor, by its real path; raises RequestError if it cannot be one."""
+    if not os.path.isabs(cwd):  # noqa: PTH117 - it need not be a path at all
+        raise invalid(f"cwd must be an absolute path, not {cwd!r:.200}")
+    try:
+        real = os.path.realpath(cwd)
+        real.encode()
+        is_there = os.path.isdir(real)  # noqa: PTH112 - the same
+    except (ValueError, OSError) as error:
+        raise invalid(f"cwd cannot be a path: {cwd!r:.200}") from error
+    if must_exist and not is_there:
+        raise invalid(f"there is no folder {cwd!r:.200}")
+    return Path(real)
+
+
+def _servers(given: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """The MCP servers of an editor, as our configuration names them; raises RequestError for those we cannot use."""
+    found: dict[str, dict[str, Any]] = {}
+    for server in given:
+        match server:
+            case schema.McpServerStdio():
+                env = {one.name: one.value for one in server.env}
+                config: dict[str, Any] = {"command": server.command, "args": list(server.args), "env": env}
+            case schema.HttpMcpServer():
+                config = {"url": server.url, "headers": {one.name: one.value for one in server.headers}}
+            case _:
+                name = getattr(server, "name", "")
+                raise invalid(f"the MCP server {name!r:.100} must be a program or speak HTTP: others cannot be used")
+        if not server.name or server.name in found:
+            raise invalid(f"MCP servers need names, each another one, not {server.name!r:.100}")
+        found[server.name] = config
+    return found

@@ -1,0 +1,128 @@
+"""The lines of the Agent Client Protocol on stdin and stdout: one JSON-RPC message each, and nothing else.
+
+What is no message is answered with an error here, so that the connection above sees only messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+import anyio.to_thread
+
+logger = logging.getLogger(__name__)
+
+MAX_LINE = 64 * 1024 * 1024
+"""The longest line, in bytes: a message with a few images."""
+_MAX_WAITING = 16
+_MAX_PROBLEMS = 5
+_PARSE, _REQUEST, _PARAMS = -32700, -32600, -32602
+
+
+class StdioTransport:
+    """Messages of an editor: a `Transport` of the SDK over two file descriptors."""
+
+    def __init__(self, source: BinaryIO, target: int, *, max_line: int = MAX_LINE) -> None:
+        self._source, self._target, self._max = source, target, max_line
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_WAITING)
+        self._writing = asyncio.Lock()
+        self._is_closed = False
+        loop = asyncio.get_running_loop()
+        # A thread that cannot be stopped while it reads, and so must not be waited for at the end.
+        threading.Thread(target=self._read, args=(loop,), name="acp stdin", daemon=True).start()
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message; None at the end of the input."""
+        while (line := await self._lines.get()) is not None:
+            if len(line) > self._max:
+                await self._refuse(None, _PARSE, f"a message has at most {self._max:,} bytes; this one was skipped")
+                continue
+            if not line.strip():
+                continue
+            try:
+                message = json.loads(line)
+            except (ValueError, RecursionError):
+                await self._refuse(None, _PARSE, "this line is not JSON; it was skipped")
+                continue
+            problem = _problem(message)
+            if not problem:
+                return dict(message)
+            await self._refuse(message.get("id") if isinstance(message, dict) else None, _REQUEST, problem)
+        return None
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Write a message; raises ConnectionError if nobody reads any more."""
+        line = json.dumps(_plain_errors(message), ensure_ascii=False, separators=(",", ":"))
+        data = line.encode("utf-8", "replace") + b"\n"
+        async with self._writing:
+            if self._is_closed:
+                raise ConnectionError("the editor is gone")
+            try:
+                await anyio.to_thread.run_sync(self._write, data)
+            except OSError as error:
+                self._is_closed = True
+                raise ConnectionError("the editor is gone") from error
+
+    async def close(self) -> None:
+        """Write nothing more."""
+        self._is_closed = True
+
+    async def _refuse(self, id: object, code: int, problem: str) -> None:  # noqa: A002 - its name in JSON-RPC
+        known = id if isinstance(id, str | int) else None
+        with suppress(ConnectionError):
+            await self.send({"jsonrpc": "2.0", "id": known, "error": {"code": code, "message": problem}})
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._target, rest) :]
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Pass on every line, of one that is too long only its beginning, and None at the end."""
+        # The loop may end first.
+        with suppress(RuntimeError, OSError, ValueError, asyncio.CancelledError):
+            while line := self._source.readline(self._max + 1):
+                if len(line) > self._max:
+                    part = line
+                    while part and not part.endswith(b"\n"):
+                        part = self._source.readline(1 << 20)
+                asyncio.run_coroutine_threadsafe(self._lines.put(line), loop).result()
+        with suppress(RuntimeError):
+            asyncio.run_coroutine_threadsafe(self._lines.put(None), loop)
+
+
+def _problem(message: object) -> str:
+    """Why something is no message of JSON-RPC; "" if it is one."""
+    if not isinstance(message, dict):
+        return "a message is a JSON object; batches are not part of this protocol"
+    if not isinstance(message.get("id"), str | int | None):
+        return "the id of a message is a text or a number"
+    if "method" in message and not isinstance(message["method"], str):
+        return "the method of a message is a text"
+    if "method" in message and not isinstance(message.get("params", {}), dict | None):
+        return "the params of a message are an object"
+    if "method" not in message and "id" not in message:
+        return "a message has a method or an id"
+    if "error" in message and not isinstance(message["error"], dict | None):
+        return "the error of a message is an object"
+    return ""
+
+
+def _plain_errors(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message; if it is an error of the SDK's check of parameters, with a sentence instead of what was sent."""
+    error = message.get("error")
+    if not isinstance(error, dict):
+        return message
+    data = error.get("data")
+    if error.get("code") == _PARAMS and isinstance(data, dict) and isinstance(data.get("errors"), list):
+        found = [f"{'.'.join(map(str, one.get('loc', ())))}: {one.get('msg', '')}" for one in data["errors"]]
+        more = f" and {len(found) - _MAX_PROBLEMS} more" if len(found) > _MAX_PROBLEMS else ""
+        sentence = f"invalid params: {'; '.join(found[:_MAX_PROBLEMS])}{more}"
+        return {**message, "error": {"code": _PARAMS, "message": sentence}}
+    return {**message, "error": {name: value for name, value in error.items() if value is not None}}
