@@ -97,6 +97,8 @@ class NacreSession:
         if limit is None and self.session_settings is not None:
             settings = self.session_settings
             limit = settings["limit"] if isinstance(settings, dict) else settings.limit
+        if limit is not None and type(limit) is not int:
+            raise InvalidArgument(f"limit must be a number of items or None, not {show(limit)}")
         most = None if limit is None or limit < 0 else limit
         if most == 0:
             return []
@@ -104,6 +106,8 @@ class NacreSession:
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Append items, all or none; durable when it returns."""
+        if not isinstance(items, list | tuple):
+            raise InvalidArgument(f"items must be a list, not {show(items)}")
         if items:
             await _finish(self._sessions, lambda plain: self._add(plain, items))
 

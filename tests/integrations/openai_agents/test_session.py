@@ -279,3 +279,17 @@ def test_sessions_of_a_wrong_type_are_refused_at_the_door() -> None:
     wrong: Any = ":memory:"
     with pytest.raises(nacre.InvalidArgument, match="sessions"):
         NacreSession("s", wrong)
+
+
+@pytest.mark.parametrize("items", ["text", {"role": "user", "content": "x"}, 7, None])
+def test_items_that_are_no_list_are_refused_and_nothing_is_stored(items: Any) -> None:
+    with nacre.open(":memory:") as sessions:
+        with pytest.raises(nacre.InvalidArgument, match="items"):
+            asyncio.run(NacreSession("s", sessions).add_items(items))
+        assert not sessions.exists("s")
+
+
+@pytest.mark.parametrize("limit", ["1", 1.5, True, [1]])
+def test_a_limit_that_is_no_number_is_refused(limit: Any) -> None:
+    with nacre.open(":memory:") as sessions, pytest.raises(nacre.InvalidArgument, match="limit"):
+        asyncio.run(NacreSession("s", sessions).get_items(limit))
