@@ -135,7 +135,7 @@ class NacreConversationStore(ConversationStore):
         return await self._call(lambda sessions: self._read_history(sessions, head_id, limit))
 
     async def read_messages(self, conversation_id: str, *, limit: int | None = None) -> list[ModelMessage]:
-        """The live history of any session as Pydantic AI's messages, whoever wrote it; [] if there is none."""
+        """The live history of any session as Pydantic AI's messages, also if others wrote it; [] if there is none."""
         entries = await self.load_entries(conversation_id, limit=limit)
         return [entry.message for entry in entries or []]
 
@@ -353,8 +353,8 @@ def _tail(view: View, state: State, limit: int | None) -> list[ConversationEntry
     while True:
         found, is_all = _newest(view, state, wanted)
         entries = _entries(view.uid, found)
-        # Several messages of others may become one entry, and a result is nothing without its call.
-        if is_all or (len(entries) > limit and not _seeks_calls(found)):
+        # Several messages of others may become one entry, and a result whose call is further back none.
+        if is_all or len(entries) > limit:
             return entries[-limit:]
         wanted *= 2
 
@@ -377,11 +377,6 @@ def _newest(view: View, state: State, wanted: int | None) -> tuple[list[Found], 
         found.append((record.n, message))
         last = id
     return found[::-1], True
-
-
-def _seeks_calls(found: list[Found]) -> bool:
-    first = next(iter(_runs(found)), (None, []))
-    return first[0] is None and bool(attach_results(message for _, message in first[1]).seeking)
 
 
 def _own_id(message: Message) -> str | None:

@@ -655,8 +655,12 @@ def test_any_history_of_others_can_be_read_from_its_end_branched_and_forked_at_e
         for at in range(len(entries), 0, -1):
             record = await store.read_record("c")
             assert record is not None
-            assert (await store.branch("c", at=at, expected_revision=record.revision)).messages == said[:at]
+            branched = await store.branch("c", at=at, expected_revision=record.revision)
+            assert branched.messages == said[:at]
             assert (await load(store, "c")).messages == said[:at]
+            branched.messages.append(asked("more"))
+            await store.save(branched)
+            assert (await load(store, "c")).messages == [*said[:at], asked("more")]
         await store.delete("c")
         for at in range(1, len(entries) + 1):
             forked = await load(store, f"fork {at}")
