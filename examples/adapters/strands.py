@@ -5,16 +5,20 @@ The model is scripted. The agent calls a tool, the program ends, and another age
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from typing import Any
 
-from strands import Agent, tool
-from strands.models.model import Model
-from strands.session.repository_session_manager import RepositorySessionManager
+# This file has the name of the package, and its folder is searched first.
+sys.path[:] = [folder for folder in sys.path if not __file__.startswith(f"{folder or '.'}/strands.py")]
 
-import nacre
-from nacre.integrations.strands import NacreSessionRepository
+from strands import Agent, tool  # noqa: E402 - the path comes first
+from strands.models.model import Model  # noqa: E402 - the same
+from strands.session.repository_session_manager import RepositorySessionManager  # noqa: E402 - the same
+
+import nacre  # noqa: E402 - the same
+from nacre.integrations.strands import NacreSessionRepository  # noqa: E402 - the same
 
 
 class Scripted(Model):
@@ -31,7 +35,7 @@ class Scripted(Model):
     def structured_output(self, *args: Any, **named: Any) -> Any:
         raise NotImplementedError
 
-    async def stream(self, *args: Any, **named: Any) -> AsyncIterator[Any]:
+    async def stream(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
         said = self.script.pop(0)
         is_call = said == "list_files"
         yield {"messageStart": {"role": "assistant"}}

@@ -1,0 +1,270 @@
+"""Chats are read as they were given, in both kinds of LlamaIndex's stores, and by its memories."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from llama_index.core.base.llms.types import ChatMessage, ImageBlock, MessageRole, TextBlock
+from llama_index.core.memory import ChatMemoryBuffer, Memory
+from llama_index.core.storage.chat_store import SimpleChatStore
+from llama_index.core.storage.chat_store.base_db import MessageStatus
+from llama_index.core.storage.chat_store.sql import SQLAlchemyChatStore
+
+import nacre
+from nacre.integrations.llama_index import NacreAsyncChatStore, NacreChatStore
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+MESSAGES = [
+    ChatMessage("hello"),
+    ChatMessage(""),
+    ChatMessage(role="user", blocks=[]),
+    ChatMessage("\ud800"),
+    ChatMessage("a", role="assistant", additional_kwargs={"tool_calls": [CALL], "x": [1]}),
+    ChatMessage("a.py", role="tool", additional_kwargs={"tool_call_id": "c1", "name": "ls"}),
+    ChatMessage(role="user", blocks=[TextBlock(text="look"), ImageBlock(image=b"\x89PNG", image_mimetype="image/png")]),
+    ChatMessage(role="user", blocks=[TextBlock(text="a"), TextBlock(text="b")]),
+    *(ChatMessage("x", role=role) for role in MessageRole),
+]
+messages = st.sampled_from(MESSAGES)
+
+
+def dump(found: Any) -> Any:
+    if isinstance(found, list):
+        return [dump(one) for one in found]
+    return found.model_dump(mode="json") if isinstance(found, ChatMessage) else found
+
+
+def contents(found: list[ChatMessage]) -> list[str | None]:
+    return [one.content for one in found]
+
+
+# ---- as the stores of LlamaIndex
+
+keys = st.sampled_from(["a", "b"])
+steps = st.one_of(
+    st.tuples(st.just("set_messages"), keys, st.lists(messages, min_size=1, max_size=4)),
+    st.tuples(st.just("add_message"), keys, messages),
+    st.tuples(st.just("get_messages"), keys),
+    st.tuples(st.just("delete_messages"), keys),
+    st.tuples(st.just("delete_message"), keys, st.integers(0, 4)),
+    st.tuples(st.just("delete_last_message"), keys),
+)
+ASYNC = {"add_message": "async_add_message"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@settings(max_examples=150, deadline=None)
+@given(st.lists(steps, max_size=20), st.booleans())
+def test_it_says_what_the_simple_store_says(script: list[Any], is_async: bool) -> None:
+    with nacre.open(":memory:") as sessions:
+        ours, theirs = NacreChatStore(sessions), SimpleChatStore()
+        for name, key, *rest in script:
+            if not theirs.get_messages(key):
+                # There a key without messages is a key, and its last message an IndexError.
+                theirs.store.pop(key, None)
+            expected = getattr(theirs, name)(key, *[list(it) if isinstance(it, list) else it for it in rest])
+            if is_async:
+                found = asyncio.run(getattr(ours, ASYNC.get(name, f"a{name}"))(key, *rest))
+            else:
+                found = getattr(ours, name)(key, *rest)
+            assert dump(found) == dump(expected)
+            assert dump(ours.get_messages(key)) == dump(theirs.get_messages(key))
+            assert ours.get_keys() == sorted(one for one in theirs.get_keys() if theirs.get_messages(one))
+
+
+statuses = st.sampled_from(list(MessageStatus))
+async_steps = st.one_of(
+    st.tuples(st.just("add_message"), messages, statuses),
+    st.tuples(st.just("add_messages"), st.lists(messages, min_size=1, max_size=3), statuses),
+    st.tuples(st.just("set_messages"), st.lists(messages, max_size=3), statuses),
+    st.tuples(st.just("delete_messages"), st.none() | statuses),
+    st.tuples(st.just("delete_oldest_messages"), st.integers(0, 3)),
+    st.tuples(st.just("archive_oldest_messages"), st.integers(0, 3)),
+    st.tuples(st.just("get_messages"), st.none() | statuses, st.integers(0, 3), st.integers(0, 3)),
+    st.tuples(st.just("count_messages"), st.none() | statuses),
+)
+
+
+@pytest.mark.filterwarnings("ignore")
+@settings(max_examples=50, deadline=None)
+@given(st.lists(async_steps, max_size=12))
+def test_it_says_what_the_sql_store_says(script: list[Any]) -> None:
+    async def play() -> None:
+        theirs = SQLAlchemyChatStore(table_name="t")
+        async with nacre.open_async(":memory:") as sessions:
+            ours = NacreAsyncChatStore(sessions)
+            for name, *rest in script:
+                assert dump(await getattr(ours, name)("k", *rest)) == dump(await getattr(theirs, name)("k", *rest)), (
+                    name
+                )
+                for status in (*MessageStatus, None):
+                    assert dump(await ours.get_messages("k", status)) == dump(await theirs.get_messages("k", status))
+        assert theirs._async_engine is None or await theirs._async_engine.dispose() is None
+
+    asyncio.run(play())
+
+
+# ---- memories
+
+
+def test_a_buffer_goes_on_where_it_was(lasting_place: str) -> None:
+    for number in range(2):
+        with nacre.open(lasting_place) as sessions:
+            memory = ChatMemoryBuffer.from_defaults(
+                chat_store=NacreChatStore(sessions), chat_store_key="c1", tokenizer_fn=str.split
+            )
+            memory.put(ChatMessage(f"question {number}"))
+            memory.put(ChatMessage(f"answer {number}", role="assistant"))
+    with nacre.open(lasting_place) as sessions:
+        assert contents(NacreChatStore(sessions).get_messages("c1")) == [
+            "question 0",
+            "answer 0",
+            "question 1",
+            "answer 1",
+        ]
+
+
+def test_a_memory_archives_what_does_not_fit(lasting_place: str) -> None:
+    async def talk() -> list[ChatMessage]:
+        async with nacre.open_async(lasting_place) as sessions:
+            memory = Memory(
+                session_id="c1",
+                sql_store=NacreAsyncChatStore(sessions),
+                token_limit=30,
+                chat_history_token_ratio=0.5,
+                token_flush_size=5,
+                tokenizer_fn=str.split,
+            )
+            for number in range(8):
+                await memory.aput(ChatMessage(f"question {number} is long"))
+                await memory.aput(ChatMessage(f"answer {number} is long", role="assistant"))
+            return await memory.aget()
+
+    kept = asyncio.run(talk())
+
+    async def look() -> None:
+        async with nacre.open_async(lasting_place) as sessions:
+            store = NacreAsyncChatStore(sessions)
+            active = await store.get_messages("c1")
+            assert contents(active) == contents(kept)
+            archived = await store.get_messages("c1", MessageStatus.ARCHIVED)
+            assert len(archived) + len(active) == 16
+            assert archived
+            assert contents(await store.get_messages("c1", None)) == contents(archived + active)
+            assert [one.content for one in await sessions.get_history("c1")] == contents(active)
+
+    asyncio.run(look())
+
+
+def test_what_is_stored_is_a_conversation(place: str) -> None:
+    with nacre.open(place) as sessions:
+        store = NacreChatStore(sessions)
+        for message in (MESSAGES[0], *MESSAGES[4:7]):
+            store.add_message("c1", message)
+        history = sessions.get_history("c1")
+        assert [(one.role, one.tool_call_id) for one in history] == [
+            ("user", None),
+            ("assistant", None),
+            ("tool", "c1"),
+            ("user", None),
+        ]
+        assert [one.content for one in history[:3]] == ["hello", "a", "a.py"]
+        assert [call.name for call in history[1].tool_calls] == ["ls"]
+        assert all("json" not in one.extra["llama_index"] for one in history)
+
+
+def test_a_conversation_of_others_is_read(place: str) -> None:
+    with nacre.open(place) as sessions:
+        sessions.add_message("c1", "user", "Which files?")
+        sessions.add_full_message("c1", {"role": "assistant", "content": None, "tool_calls": [CALL]})
+        sessions.add_full_message("c1", {"role": "tool", "content": "a.py", "tool_call_id": "c1"})
+        store = NacreChatStore(sessions)
+        found = store.get_messages("c1")
+        assert [(one.role.value, one.content or "") for one in found] == [
+            ("user", "Which files?"),
+            ("assistant", ""),
+            ("tool", "a.py"),
+        ]
+        assert found[1].additional_kwargs["tool_calls"][0]["id"] == found[2].additional_kwargs["tool_call_id"] == "c1"
+        assert store.get_keys() == ["c1"]
+
+
+# ---- wrong arguments, the event loop, and a process that is killed
+
+
+@pytest.mark.parametrize("kind", [NacreChatStore, NacreAsyncChatStore])
+def test_arguments_are_checked(kind: Any) -> None:
+    for wrong in (None, "place", object()):
+        with pytest.raises(nacre.InvalidArgument, match="Sessions or AsyncSessions"):
+            kind(wrong)
+    with nacre.open(":memory:") as sessions:
+        for key in ("", None, 7, "\0"):
+            found = lambda key=key: kind(sessions).get_messages(key)
+            with pytest.raises(nacre.InvalidKey):
+                asyncio.run(found()) if kind is NacreAsyncChatStore else found()
+        with pytest.raises(nacre.InvalidMessage):
+            NacreChatStore(sessions).add_message("k", "text")  # type: ignore[arg-type]
+
+
+def test_no_call_blocks_the_event_loop(root: Path) -> None:
+    class Slow(nacre.Sessions):
+        def add_messages(self, *args: Any, **named: Any) -> int:
+            time.sleep(0.3)
+            return super().add_messages(*args, **named)
+
+    async def main() -> None:
+        with nacre.open(root) as sessions:
+            sessions.__class__ = Slow
+            adding = asyncio.create_task(NacreChatStore(sessions).async_add_message("k", ChatMessage("x")))
+            steps = 0
+            while not adding.done():
+                await asyncio.sleep(0.01)
+                steps += 1
+            assert steps > 5
+
+    asyncio.run(main())
+
+
+CHILD = """
+import sys, nacre
+from llama_index.core.base.llms.types import ChatMessage
+from nacre.integrations.llama_index import NacreChatStore
+store = NacreChatStore(nacre.open(sys.argv[1]))
+for n in range(int(sys.argv[3])):
+    store.add_message("c1", ChatMessage(f"{sys.argv[2]} {n}"))
+    print(n, flush=True)
+"""
+
+
+def start(place: str, who: str, count: int) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", CHILD, place, who, str(count)], stdout=subprocess.PIPE, text=True)
+
+
+def test_two_processes_lose_nothing(lasting_place: str) -> None:
+    children = [start(lasting_place, who, 30) for who in ("one", "two")]
+    assert [child.communicate()[0].count("\n") for child in children] == [30, 30]
+    with nacre.open(lasting_place) as sessions:
+        found = contents(NacreChatStore(sessions).get_messages("c1"))
+        assert sorted(map(str, found)) == sorted(f"{who} {n}" for who in ("one", "two") for n in range(30))
+
+
+def test_what_was_acknowledged_survives_a_kill(lasting_place: str) -> None:
+    child = start(lasting_place, "one", 100_000)
+    assert child.stdout is not None
+    seen = [child.stdout.readline() for _ in range(20)]
+    os.kill(child.pid, signal.SIGKILL)
+    seen += child.communicate()[0].splitlines()
+    with nacre.open(lasting_place) as sessions:
+        found = contents(NacreChatStore(sessions).get_messages("c1"))
+        assert len(found) in (len(seen), len(seen) + 1)
+        assert found == [f"one {n}" for n in range(len(found))]
