@@ -63,6 +63,7 @@ EXTRAS = {
     **dict.fromkeys(("anyio", "httpx2", "prompt_toolkit", "pygments", "wcwidth", "yaml"), "agent"),
     **dict.fromkeys(("h11", "jsonschema_rs", "starlette", "uvicorn"), "serve"),
     **dict.fromkeys(("numpy", "safetensors", "tokenizers"), "embeddings"),
+    "acp": "acp",
     "mcp": "mcp",
     **dict.fromkeys(("psycopg", "psycopg_pool"), "postgres"),
     "xllamacpp": "embedded",

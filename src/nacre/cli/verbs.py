@@ -58,6 +58,7 @@ TOP = {
     "doctor": "check the store, the settings, the model and the machine",
     "config": "the settings: show, set, get, edit, check",
     "skills": "the agent's skills: list, check, new",
+    "acp": "run the agent inside an editor that speaks the Agent Client Protocol",
     "mcp": "MCP servers: list them, log in, log out; serve offers past sessions to others",
     "memory": "the agent's memory: list, search, why, history, add, confirm, edit, restore, forget",
     "trust": "which folders the agent may work in: add, list, revoke",

@@ -140,9 +140,7 @@ class Calls:
         """A call appears, or goes on if it did before."""
         if call.id in self._diffs:
             return [
-                schema.ToolCallProgress(
-                    session_update="tool_call_update", tool_call_id=self.id_of(call), status=status
-                )
+                schema.ToolCallProgress(session_update="tool_call_update", tool_call_id=self.id_of(call), status=status)
             ]
         path = call.arguments.get("path") if isinstance(call.arguments, dict) else None
         where = os.path.join(self._folder, path) if isinstance(path, str) else ""  # noqa: PTH118 - a name for the editor
