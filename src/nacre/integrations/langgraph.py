@@ -15,6 +15,7 @@ LangGraph's own, such as one that encrypts, everything is stored by it, the cont
 
 from __future__ import annotations
 
+import builtins
 import json
 from base64 import b64decode, b64encode
 from bisect import bisect_left
@@ -61,8 +62,8 @@ from nacre.history.pairing import pair
 from nacre.history.session_state import chain, meta
 from nacre.integrations.access import AnySessions, awaited, blocking
 from nacre.messages import Message, ToolCall, Version
-from nacre.records import AppendRecord, Pop, Record, Rewind, SetMeta, State, Truncate
-from nacre.sessions import AnyOperation, Sessions, View
+from nacre.records import AppendRecord, Pop, Record, Rewind, SetMeta, State, Truncate, View
+from nacre.sessions import AnyOperation, Sessions
 
 NAME = "langgraph"
 KIND = "x.langgraph"
@@ -252,7 +253,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - the interface names it so
+        filter: dict[str, Any] | None = None,
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
@@ -263,7 +264,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - the interface names it so
+        filter: dict[str, Any] | None = None,
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
@@ -388,7 +389,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
         keys = [check_key(named["thread_id"])] if "thread_id" in named else _thread_keys(plain)
         ns, id = named.get("checkpoint_ns"), named.get("checkpoint_id")
         end = before["configurable"].get("checkpoint_id") if before else None
-        found: list[tuple[str, str, int]] = []
+        found: builtins.list[tuple[str, str, int]] = []
         for key in keys:
             thread = self._threads.get(key)
             with thread.lock:
@@ -403,7 +404,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
         return islice(self._load_each(plain, found, wanted or {}), None if limit is None else max(limit, 0))
 
     def _load_each(
-        self, plain: Sessions, found: list[tuple[str, str, int]], wanted: dict[str, Any]
+        self, plain: Sessions, found: builtins.list[tuple[str, str, int]], wanted: dict[str, Any]
     ) -> Iterator[CheckpointTuple]:
         for _, key, n in found:
             thread = self._threads.get(key)
@@ -422,7 +423,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
 
     def _get_deltas(self, plain: Sessions, place: _Place, channels: Sequence[str]) -> dict[str, DeltaChannelHistory]:
         thread = self._threads.get(place.key)
-        collected: dict[str, list[Any]] = {channel: [] for channel in channels}
+        collected: dict[str, builtins.list[Any]] = {channel: [] for channel in channels}
         seeds: dict[str, Any] = {}
         with thread.lock:
             self._catch_up(plain, place.key, thread, None)
@@ -464,7 +465,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
             pending_writes=self._writes(plain, key, thread, ns, id, None),
         )
 
-    def _values(
+    def _values(  # noqa: PLR0913, PLR0917 - the thread, and what is wanted of it
         self, plain: Sessions, key: str, thread: _Thread, n: int, row: _Row, channels: Collection[str] | None
     ) -> dict[str, Any]:
         """The values of a checkpoint, or of some of its channels."""
@@ -485,9 +486,9 @@ class NacreSaver(BaseCheckpointSaver[int]):
                 values[channel] = self._decode(kept)
         return values
 
-    def _writes(
+    def _writes(  # noqa: PLR0913, PLR0917 - the thread, and what is wanted of it
         self, plain: Sessions, key: str, thread: _Thread, ns: str, id: str, channels: Collection[str] | None
-    ) -> list[tuple[str, str, Any]]:
+    ) -> builtins.list[tuple[str, str, Any]]:
         """The writes for a checkpoint, in the order in which a step applies them, or those to some channels."""
         numbers = thread.index.writes.get((ns, id), ())
         rows = self._rows(plain, key, thread, numbers)
@@ -504,7 +505,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
             if channels is None or channel in channels
         ]
 
-    def _messages(self, plain: Sessions, key: str, thread: _Thread, state: State) -> list[BaseMessage]:
+    def _messages(self, plain: Sessions, key: str, thread: _Thread, state: State) -> builtins.list[BaseMessage]:
         """The messages that were live in a state."""
         known = thread.history
         if known is not None and list(map(_content, known.messages)) != known.contents:
@@ -520,7 +521,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
             return [*thread.history.messages]
         return found[1]
 
-    def _history(self, numbers: list[int], messages: list[BaseMessage]) -> _History:
+    def _history(self, numbers: builtins.list[int], messages: builtins.list[BaseMessage]) -> _History:
         last = [dump_message(message, self.serde) for message in messages[-_CHECKED:]]
         return _History(numbers, messages, list(map(_content, messages)), last)
 
@@ -595,7 +596,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
                 messages = values.get(MESSAGES) if not ns and MESSAGES in checkpoint["channel_versions"] else None
                 change = self._change(plain, key, thread, messages) if type(messages) is list else None
                 if change is not None:
-                    written["set"][MESSAGES] = {"live": len(cast("list[Any]", messages))}
+                    written["set"][MESSAGES] = {"live": len(cast("builtins.list[Any]", messages))}
                     written["at"].pop(MESSAGES, None)
                 elif messages is not None and MESSAGES in written["set"]:
                     written["set"][MESSAGES] = self._encode(messages)
@@ -603,7 +604,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
                 if self._store(plain, key, thread, record, change, messages):
                     return _config(key, ns, id)
 
-    def _values_of(
+    def _values_of(  # noqa: PLR0913, PLR0917 - the thread, and what is wanted of it
         self,
         plain: Sessions,
         key: str,
@@ -640,18 +641,18 @@ class NacreSaver(BaseCheckpointSaver[int]):
             found["top"] = newest
         return found
 
-    def _store(
+    def _store(  # noqa: PLR0913, PLR0917 - the thread, and what is wanted of it
         self,
         plain: Sessions,
         key: str,
         thread: _Thread,
         record: dict[str, Any],
         change: _Change | None = None,
-        messages: list[BaseMessage] | None = None,
+        messages: builtins.list[BaseMessage] | None = None,
     ) -> bool:
         """Append one of our records, with a change of the history; False if others have written meanwhile."""
         index = thread.index
-        operations: list[AnyOperation] = []
+        operations: builtins.list[AnyOperation] = []
         if not index.is_marked:
             operations.append(SetMeta({NAME: True}))
         if change is not None:
@@ -689,7 +690,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
         thread.keep(n, _Row(record, state))
         return True
 
-    def _follow(self, thread: _Thread, change: _Change, messages: list[BaseMessage], n: int) -> None:
+    def _follow(self, thread: _Thread, change: _Change, messages: builtins.list[BaseMessage], n: int) -> None:
         """Remember the history after a change whose last record is `n`."""
         before = cast("_History", thread.history)
         numbers = before.numbers[change.kept]
@@ -703,7 +704,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
         )
         self._threads.trim()
 
-    def _change(self, plain: Sessions, key: str, thread: _Thread, wanted: list[Any]) -> _Change | None:
+    def _change(self, plain: Sessions, key: str, thread: _Thread, wanted: builtins.list[Any]) -> _Change | None:
         """How the history becomes the wanted list; None if that is not one of messages."""
         if thread.history is None:
             self._messages(plain, key, thread, thread.index.state)
@@ -720,7 +721,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
         added = wanted[kept:]
         if not all(isinstance(message, BaseMessage) for message in added):
             return None
-        operations: list[AnyOperation] = []
+        operations: builtins.list[AnyOperation] = []
         if not kept and count:
             operations.append(Truncate(0))
         else:
@@ -732,7 +733,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
         messages = [dump_message(message, self.serde) for message in added]
         return _Change(operations, slice(start, start + kept), messages)
 
-    def _common(self, known: _History, wanted: list[Any], start: int) -> int:
+    def _common(self, known: _History, wanted: builtins.list[Any], start: int) -> int:
         """How many of the messages known from `start` on the wanted list begins with."""
         rest, contents = (
             (known.messages, known.contents) if not start else (known.messages[start:], known.contents[start:])
@@ -750,12 +751,12 @@ class NacreSaver(BaseCheckpointSaver[int]):
                 return size
         return next((at for at in range(size) if wanted[at] != rest[at] or _content(wanted[at]) != contents[at]), size)
 
-    def _go_back(self, plain: Sessions, key: str, number: int, count: int) -> list[AnyOperation]:
+    def _go_back(self, plain: Sessions, key: str, number: int, count: int) -> builtins.list[AnyOperation]:
         """Operations after which message `number` is the last one, where `count` follow it."""
         if count <= _MAX_POPS:
             return [Pop()] * count
 
-        def find(view: View) -> list[AnyOperation] | None:
+        def find(view: View) -> builtins.list[AnyOperation] | None:
             record = view.find(number)
             if record is None:
                 return None
@@ -799,7 +800,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
             plain.delete(key)
             thread.forget()
 
-    def _prune(self, plain: Sessions, keys: list[str], strategy: str) -> None:
+    def _prune(self, plain: Sessions, keys: builtins.list[str], strategy: str) -> None:
         if strategy not in ("keep_latest", "delete"):
             raise InvalidArgument(f"strategy must be 'keep_latest' or 'delete', not {show(strategy)}")
         for key in keys:
@@ -808,7 +809,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
             else:
                 self._hide(plain, key, lambda index: {"k": "d", "keep": index.newest})
 
-    def _delete_runs(self, plain: Sessions, runs: list[str]) -> None:
+    def _delete_runs(self, plain: Sessions, runs: builtins.list[str]) -> None:
         if not runs:
             return
         wanted = set(runs)
@@ -1094,7 +1095,7 @@ def load_message(message: Message, serde: SerializerProtocol) -> BaseMessage:
 
 def _make(kind: type[BaseMessage], fields: dict[str, Any], extra: dict[str, Any] | None) -> BaseMessage:
     """A message with these fields, which were valid when they were stored: they are not checked again."""
-    found = kind.__new__(kind)
+    found: BaseMessage = object.__new__(kind)
     _set(found, "__dict__", fields)
     _set(found, "__pydantic_fields_set__", set(fields))
     _set(found, "__pydantic_extra__", extra if extra is not None else {})
