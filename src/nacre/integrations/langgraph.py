@@ -96,7 +96,7 @@ class _Row(NamedTuple):
 class _History(NamedTuple):
     """The live messages of a thread: their records, as they were last given out or put, and what they were then.
 
-    Whoever was given a message may have changed it in place. `contents` tells that for all of them, and `last`, how
+    Anyone who was given a message may have changed it in place. `contents` tells that for all of them, and `last`, how
     the last few were stored, tells it for every field of these.
     """
 
@@ -1146,7 +1146,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _copy_json(value: Any) -> Any:
-    """A copy of a JSON value, so that whoever gets it may change it."""
+    """A copy of a JSON value, so that the caller may change it."""
     if type(value) is dict:
         return {name: _copy_json(one) for name, one in value.items()}
     if type(value) is list:
@@ -1158,7 +1158,7 @@ def _copy_json(value: Any) -> Any:
 
 
 def read_messages(sessions: Sessions, key: str) -> list[BaseMessage]:
-    """The history of a session, whoever wrote it, as LangChain's messages: for a graph to go on from.
+    """The history of any session as LangChain's messages: for a graph to go on from.
 
     What others wrote has ids such as `cli:1@42`, which are the same each time: a graph that is given it twice has it
     once. Every call of theirs is followed by its result, or by one that says that it was interrupted. In a coroutine
