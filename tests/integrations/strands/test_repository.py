@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -364,7 +365,7 @@ def test_it_says_what_the_file_repository_says(script: list[Any]) -> None:
         if repository.read_session("s1") is None:
             repository.create_session(Session("s1", SessionType.AGENT))
         counts: dict[str, int] = {}
-        return [outcome(lambda step=step: act(repository, step, counts)) for step in script]
+        return [outcome(partial(act, repository, step, counts)) for step in script]
 
     with tempfile.TemporaryDirectory() as folder, nacre.open(":memory:") as sessions:
         ours = play(NacreSessionRepository(sessions))
@@ -396,7 +397,8 @@ def act(repository: SessionRepository, step: Any, counts: dict[str, int]) -> Any
             return repository.update_message("s1", id, made)
         case ("read_message", id, number):
             return repository.read_message("s1", id, number)
-        case (_, id, limit, offset):
+        case _:
+            _, id, limit, offset = step
             return repository.list_messages("s1", id, limit=limit, offset=offset)
 
 
