@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -52,7 +53,7 @@ _STOPPING = 10.0
 """Seconds that turns have to end in, once the editor is gone."""
 
 
-class _Cancelled(Exception):  # noqa: N818 - not an error
+class _Cancelled(Exception):
     """The user cancelled instead of answering a question."""
 
 
@@ -67,8 +68,13 @@ class EditorSession:
         self._app: App | None = None
         self._ended: anyio.Event | None = None
         self._end = anyio.Event()
-        self.turn: anyio.CancelScope | None = None
-        self.is_cancelled = False
+        self.is_at_turn = False
+        self._cancelled = anyio.Event()
+
+    def cancel(self) -> None:
+        """Stop the turn, if one runs."""
+        if self.is_at_turn:
+            self._cancelled.set()
 
     # ---- the agent
 
@@ -156,10 +162,10 @@ class EditorSession:
             return accepted
         for name, config in self._offered.items():
             if "command" in config:
-                words = " ".join([config["command"], *config["args"]])
-                variables = f"\nwith the variables {', '.join(config['env'])}" if config["env"] else ""
+                # With the values: a variable can make a program run another one.
+                variables = [f"{variable}={value}" for variable, value in config["env"].items()]
+                words = shlex.join([*variables, config["command"], *config["args"]])
                 title, about = f"Start the MCP server {name}?", f"The editor wants this program started:\n{words}"
-                about += variables
             else:
                 title, about = f"Connect to the MCP server {name}?", f"The editor wants it at {config['url']}"
             if name in self._server.settings.table("mcp"):
@@ -193,53 +199,67 @@ class EditorSession:
             schema.PermissionOption(option_id="yes", name=yes, kind=kind),
             schema.PermissionOption(option_id="no", name=no, kind="reject_once"),
         ]
-        return await self._server.ask(self.key, call, options) == "yes"
+        return await self._question(call, options) == "yes"
 
     # ---- turns
 
     async def prompt(self, content: str | list[Any]) -> str:
         """Answer a message; returns why the turn ended."""
-        if self.turn is not None:
+        if self.is_at_turn:
             raise RequestError(_BUSY, f"session {self.key!r} is at another prompt: cancel it, or wait for its end")
-        self.is_cancelled = False
-        with anyio.CancelScope() as self.turn:
-            try:
-                async with _updates(self._server, self.key) as update:
-                    return await self._answer(content, update)
-            except (_Cancelled, Stopped):
-                return "cancelled"
-            except SessionBusy as error:
-                problem = f"another program is at a turn of session {self.key!r}: wait for its end ({error})"
-                raise RequestError(_BUSY, problem) from error
-            except NacreError as error:
-                raise RequestError(_FAILED, str(error)) from error
-            finally:
-                self.turn = None
-        return "cancelled"
-
-    async def _answer(self, content: str | list[Any], update: _Updates) -> str:
-        app = await self.start(update)
-        if self.is_cancelled:
+        self.is_at_turn, self._cancelled = True, anyio.Event()
+        try:
+            async with _updates(self._server, self.key) as update:
+                await self._answer(content, update)
+        except (_Cancelled, Stopped):
             return "cancelled"
+        except SessionBusy as error:
+            problem = f"another program is at a turn of session {self.key!r}: wait for its end ({error})"
+            raise RequestError(_BUSY, problem) from error
+        except NacreError as error:
+            raise RequestError(_FAILED, str(error)) from error
+        finally:
+            self.is_at_turn = False
+        return "cancelled" if self._cancelled.is_set() else "end_turn"
+
+    async def _answer(self, content: str | list[Any], update: _Updates) -> None:
+        app = await self.start(update)
+        if self._cancelled.is_set():
+            raise _Cancelled
         update.calls = Calls(uuid.uuid4().hex[:8], folder=str(self.folder), preview=app.grounds.preview)
         inbound = UserMessage(key=self.key, content=content, sender="editor", meta=self._meta(app, content))
+        failure: NacreError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._stop_when_cancelled, app)
             try:
-                answer = await app.kernel.deliver(inbound, emit=update.put, ask=self._ask_with(update))
+                await app.kernel.deliver(inbound, emit=update.put, ask=self._ask_with(update))
             except NacreError as error:
-                failure: NacreError | None = error
-            else:
-                failure = None
+                failure = error
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        return "end_turn" if answer is not None or not self.is_cancelled else "cancelled"
 
     async def _stop_when_cancelled(self, app: App) -> None:
         """Stop the turn once the user cancelled; before it has begun there is nothing to stop yet."""
-        while not (self.is_cancelled and app.kernel.stop(self.key)):
+        await self._cancelled.wait()
+        while not app.kernel.stop(self.key):  # noqa: ASYNC110 - that it has begun is no event
             await anyio.sleep(0.02)
+
+    async def _question(self, call: schema.ToolCallUpdate, options: list[schema.PermissionOption]) -> str:
+        """Ask the editor's user; the chosen option. Raises _Cancelled, also if the editor leaves it open."""
+        answer = ""
+        async with anyio.create_task_group() as tasks:
+
+            async def give_up() -> None:
+                await self._cancelled.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(give_up)
+            answer = await self._server.ask(self.key, call, options)
+            tasks.cancel_scope.cancel()
+        if not answer:
+            raise _Cancelled
+        return answer
 
     def _meta(self, app: App, content: str | list[Any]) -> dict[str, Any]:
         """The folder and the title of a session that has none."""
@@ -271,9 +291,11 @@ class EditorSession:
             options.append(schema.PermissionOption(option_id="no", name="Reject", kind="reject_once"))
             call = schema.ToolCallUpdate(tool_call_id=calls.id_of(approval.call), raw_input=approval.call.arguments)
             try:
-                answer = await self._server.ask(self.key, call, options)
+                answer = await self._question(call, options)
             except _Cancelled:
-                self.is_cancelled = True
+                # The turn is stopped while it waits here, so that nothing more comes of it.
+                self.cancel()
+                await anyio.sleep_forever()
                 return "no"
             return "always" if answer == "always" and approval.always else "yes" if answer == "yes" else "no"
 
@@ -338,7 +360,7 @@ class AcpAgent:
     def on_connect(self, conn: Any) -> None:
         self._editor = conn
 
-    async def initialize(self, protocol_version: int, **_: Any) -> schema.InitializeResponse:
+    async def initialize(self, **_: Any) -> schema.InitializeResponse:
         """Say what we can do; an editor of a later version decides whether ours will do."""
         capabilities = schema.AgentCapabilities(
             load_session=True,
@@ -391,7 +413,7 @@ class AcpAgent:
             problem = f"there is no active session {key!r:.200}: `nacre sessions list` lists them"
             raise RequestError(_NOT_FOUND, problem)
         if before is not None:
-            if before.turn is not None:
+            if before.is_at_turn:
                 raise RequestError(_BUSY, f"session {key!r} is at a prompt: cancel it, or wait for its end")
             await before.close()
         session = self._open[key] = EditorSession(self, key, folder, servers)
@@ -439,9 +461,8 @@ class AcpAgent:
         return schema.PromptResponse(stop_reason=reason)
 
     async def cancel(self, session_id: str, **_: Any) -> None:
-        session = self._open.get(session_id)
-        if session is not None and session.turn is not None:
-            session.is_cancelled = True
+        if (session := self._open.get(session_id)) is not None:
+            session.cancel()
 
     async def close_session(self, session_id: str, **_: Any) -> schema.CloseSessionResponse:
         """End what runs for a session; what was stored stays."""
@@ -459,9 +480,9 @@ class AcpAgent:
 
     async def _stop(self, sessions: Sequence[EditorSession]) -> None:
         for session in sessions:
-            session.is_cancelled = session.turn is not None
+            session.cancel()
         with anyio.move_on_after(_STOPPING):
-            while any(session.turn is not None for session in sessions):  # noqa: ASYNC110 - few, and soon
+            while any(session.is_at_turn for session in sessions):  # noqa: ASYNC110 - few, and soon
                 await anyio.sleep(0.02)
 
     # ---- for sessions
@@ -472,17 +493,17 @@ class AcpAgent:
             await self._editor.session_update(session_id=key, update=update)
 
     async def ask(self, key: str, call: Any, options: list[Any]) -> str:
-        """Ask the editor's user; the chosen option, "no" if the editor cannot ask. Raises _Cancelled."""
+        """Ask the editor's user; the chosen option, "no" if the editor cannot ask, "" if it cancelled or is gone."""
         try:
             response = await self._editor.request_permission(session_id=key, tool_call=call, options=options)
-        except (RequestError, ConnectionError, ValueError) as error:
+        except ConnectionError:
+            return ""
+        except (RequestError, ValueError) as error:
             # An error, or something that is no answer: nobody allowed it.
             logger.warning("the editor did not answer a question", extra={"error": type(error).__name__})
             return "no"
         outcome = response.outcome
-        if isinstance(outcome, schema.AllowedOutcome):
-            return str(outcome.option_id)
-        raise _Cancelled
+        return str(outcome.option_id) or "no" if isinstance(outcome, schema.AllowedOutcome) else ""
 
     def _session(self, key: str) -> EditorSession:
         if (found := self._open.get(key)) is None:
@@ -556,5 +577,8 @@ def _servers(given: Sequence[Any]) -> dict[str, dict[str, Any]]:
                 raise invalid(f"the MCP server {name!r:.100} must be a program or speak HTTP: others cannot be used")
         if not server.name or server.name in found:
             raise invalid(f"MCP servers need names, each another one, not {server.name!r:.100}")
+        if "${" in str(config):
+            # Else it could have the values of our variables, which nobody was asked about.
+            raise invalid(f"the MCP server {server.name!r:.100} has ${{…}}, which is not replaced in what editors send")
         found[server.name] = config
     return found

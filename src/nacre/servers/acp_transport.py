@@ -73,7 +73,7 @@ class StdioTransport:
         """Write nothing more."""
         self._is_closed = True
 
-    async def _refuse(self, id: object, code: int, problem: str) -> None:  # noqa: A002 - its name in JSON-RPC
+    async def _refuse(self, id: object, code: int, problem: str) -> None:
         known = id if isinstance(id, str | int) else None
         with suppress(ConnectionError):
             await self.send({"jsonrpc": "2.0", "id": known, "error": {"code": code, "message": problem}})

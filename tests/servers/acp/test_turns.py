@@ -127,6 +127,7 @@ def test_cancel_at_a_question_runs_nothing(place: Place) -> None:
 
     run(talk())
     assert not (place.folder / "a.txt").exists()
+    assert len(place.model.requests) == 1
 
 
 def test_in_read_only_mode_nothing_is_asked_and_nothing_written(place: Place) -> None:
