@@ -1,4 +1,7 @@
-"""Google ADK: SqliteSessionService; each append reads the session first, and is not repeated if refused."""
+"""Google ADK: SqliteSessionService, and NacreSessionService.
+
+Each append reads the session first, and is not repeated if refused.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from google.adk.events import Event
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 
+import nacre
+from nacre.integrations.adk import NacreSessionService
+
 
 class Adk:
     """One user of one app; an event per message."""
@@ -19,8 +25,11 @@ class Adk:
     }
 
     def __init__(self, path: Path) -> None:
-        self._service: Any = SqliteSessionService(str(path / "adk.sqlite"))
+        self._service: Any = self._opened(path)
         self._loop = asyncio.new_event_loop()
+
+    def _opened(self, path: Path) -> Any:
+        return SqliteSessionService(str(path / "adk.sqlite"))
 
     async def _session(self, session: str) -> Any:
         name = {"app_name": "app", "user_id": "user", "session_id": session}
@@ -40,3 +49,17 @@ class Adk:
 
     def close(self) -> None:
         self._loop.close()
+
+
+class Nacre(Adk):
+    """The same calls, with the adapter's service."""
+
+    not_applicable: ClassVar[dict[str, str]] = {}
+
+    def _opened(self, path: Path) -> Any:
+        self._sessions = nacre.open(path)
+        return NacreSessionService(self._sessions)
+
+    def close(self) -> None:
+        self._sessions.close()
+        super().close()

@@ -1,4 +1,4 @@
-"""LlamaIndex: SimpleChatStore, persisted after every message."""
+"""LlamaIndex: SimpleChatStore, persisted after every message, and NacreChatStore."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any, ClassVar
 
 from llama_index.core.llms import ChatMessage
 from llama_index.core.storage.chat_store import SimpleChatStore
+from nacre.integrations.llama_index import NacreChatStore
+
+import nacre
 
 
 class LlamaIndex:
@@ -27,3 +30,17 @@ class LlamaIndex:
 
     def close(self) -> None:
         pass
+
+
+class Nacre(LlamaIndex):
+    """The same calls, with the adapter's store, which has nothing to persist."""
+
+    def __init__(self, path: Path) -> None:
+        self._sessions = nacre.open(path)
+        self._store = NacreChatStore(self._sessions)
+
+    def append(self, session: str, text: str, id: str) -> None:  # noqa: ARG002 - it takes none
+        self._store.add_message(session, ChatMessage(role="user", content=text))
+
+    def close(self) -> None:
+        self._sessions.close()
