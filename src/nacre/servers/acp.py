@@ -303,7 +303,7 @@ class EditorSession:
 
 
 class _Updates:
-    """What is told to the editor during a prompt, in order."""
+    """What the editor gets during a prompt, in order."""
 
     def __init__(self, server: AcpAgent, key: str) -> None:
         self._server, self._key = server, key
@@ -488,7 +488,7 @@ class AcpAgent:
     # ---- for sessions
 
     async def tell(self, key: str, update: Update) -> None:
-        """Tell the editor something; if it is gone, nobody is told."""
+        """Tell the editor something; nothing happens if it is gone."""
         with suppress(ConnectionError):
             await self._editor.session_update(session_id=key, update=update)
 

@@ -29,8 +29,6 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _KINDS: dict[str, Any] = {
     "read_file": "read",
     "list_files": "search",
-    "find_files": "search",
-    "search_files": "search",
     "search_sessions": "search",
     "write_file": "edit",
     "edit_file": "edit",
@@ -171,7 +169,7 @@ class Calls:
         return [*begun, ended]
 
     def updates(self, event: Event) -> list[Update]:
-        """What an editor is told of an event."""
+        """What an editor gets of an event."""
         match event:
             case Text(text=text):
                 return [agent_text(text)] if text else []

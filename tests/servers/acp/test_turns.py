@@ -295,3 +295,36 @@ def test_a_second_editor_at_the_same_session_is_told_that_it_is_busy(place: Plac
             assert await two.ask(key, "four") == "end_turn"
 
     run(talk())
+
+
+def test_the_output_of_a_command_is_shown_as_it_is(place: Place) -> None:
+    place.model.script = [[{"call": "shell", "command": "echo '```' pearl"}], ["Done."]]
+
+    async def talk() -> None:
+        async with place.editor() as editor:
+            await editor.ask(await begin(editor, place), "run it")
+            (start,) = editor.of("tool_call")
+            assert (start.kind, start.title) == ("execute", "shell: echo '```' pearl")
+            shown = editor.of("tool_call_update")[-1].content[0].content.text
+            assert shown.startswith("````\n")
+            assert "``` pearl" in shown
+
+    run(talk())
+
+
+def test_read_only_in_the_middle_of_a_turn_refuses_what_would_be_asked(place: Place) -> None:
+    go = threading.Event()
+    place.model.script = [["Wait. ", {"wait": go}, WRITE], ["I may not."]]
+
+    async def talk() -> None:
+        async with place.editor() as editor:
+            key = await begin(editor, place)
+            turn = asyncio.create_task(editor.ask(key, "write it"))
+            await editor.until(lambda: editor.text() == "Wait. ")
+            await editor.agent.set_session_mode(session_id=key, mode_id="read-only")
+            go.set()
+            assert await turn == "end_turn"
+            assert len(editor.questions) == 1
+
+    run(talk())
+    assert not (place.folder / "a.txt").exists()
