@@ -35,7 +35,7 @@ class NacreChatMessageHistory(BaseChatMessageHistory):
 
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override] # LangChain allows a property
-        return read_messages(self._sessions, self._key)
+        return [*read_messages(self._sessions, self._key)]
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Store messages together: all of them or none."""

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import msgspec
 from langchain_core.messages import (
     AIMessage,
+    AnyMessage,
     BaseMessage,
     FunctionMessage,
     HumanMessage,
@@ -1157,7 +1158,7 @@ def _copy_json(value: Any) -> Any:
 # ---- conversations of others
 
 
-def read_messages(sessions: Sessions, key: str) -> list[BaseMessage]:
+def read_messages(sessions: Sessions, key: str) -> list[AnyMessage]:
     """The history of any session as LangChain's messages: for a graph to go on from.
 
     What others wrote has ids such as `cli:1@42`, which are the same each time: a graph that is given it twice has it
@@ -1168,7 +1169,7 @@ def read_messages(sessions: Sessions, key: str) -> list[BaseMessage]:
         raise InvalidArgument(f"sessions must be Sessions, not {show(sessions)}")
     now = sessions.snapshot(key)
     serde = JsonPlusSerializer()
-    found: list[BaseMessage] = []
+    found: list[Any] = []
     others: list[tuple[int, Message]] = []
 
     def flush() -> None:
