@@ -1,6 +1,7 @@
 """Prints the lowest version of every dependency that pyproject.toml allows, as constraints for pip: `make lowest`.
 
-With names of extras as arguments, of those only: `make adapters`.
+With names of extras as arguments, of what they add only: `make adapters`. A framework may need newer versions of what
+nacre itself depends on.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ own lowest one is the one that `make test` installs.
 """
 
 
-def constraints(extras: Sequence[str]) -> list[str]:
-    """Each dependency of these extras as `name==lowest`."""
+def constraints(extras: Sequence[str], *, with_own: bool = True) -> list[str]:
+    """Each dependency of these extras, and nacre's own unless it is told not to, as `name==lowest`."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    groups = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
+    own = [project["dependencies"]] if with_own else []
+    groups = [*own, *(project["optional-dependencies"][extra] for extra in extras)]
     bounds = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?>=([\w.]+)(,<[\w.]+)?(;.*)?")
     found = [bounds.fullmatch(one.replace(" ", "")) for group in groups for one in group]
     return [f"{one[1]}=={one[2]}" for one in found if one]
 
 
 if __name__ == "__main__":
-    sys.stdout.write("".join(f"{line}\n" for line in constraints(sys.argv[1:] or EXTRAS)))
+    named = sys.argv[1:]
+    found = constraints(named, with_own=False) if named else constraints(EXTRAS)
+    sys.stdout.write("".join(f"{line}\n" for line in found))
