@@ -82,6 +82,7 @@ _MAX_DEPTH = 90
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 _content = attrgetter("content")
 _to_builtins = msgspec.to_builtins
+_pack = msgspec.msgpack.encode
 
 
 # ---- what is remembered of a thread
@@ -98,13 +99,13 @@ class _History(NamedTuple):
     """The live messages of a thread: their records, as they were last given out or put, and what they were then.
 
     Anyone who was given a message may have changed it in place. `contents` tells that for all of them, and `last`, how
-    the last few were stored, tells it for every field of these.
+    the last few were stored, tells it for every field of these. Both are copies.
     """
 
     numbers: list[int]
     messages: list[BaseMessage]
     contents: list[Any]
-    last: list[Message]
+    last: list[bytes]
 
 
 class _Index:
@@ -509,7 +510,9 @@ class NacreSaver(BaseCheckpointSaver[int]):
     def _messages(self, plain: Sessions, key: str, thread: _Thread, state: State) -> builtins.list[BaseMessage]:
         """The messages that were live in a state."""
         known = thread.history
-        if known is not None and list(map(_content, known.messages)) != known.contents:
+        if known is not None and (
+            list(map(_content, known.messages)) != known.contents or self._pack_last(known.messages) != known.last
+        ):
             known = thread.history = None
         if known is not None:
             end = bisect_left(known.numbers, state.hd) + 1 if state.live else 0
@@ -523,8 +526,10 @@ class NacreSaver(BaseCheckpointSaver[int]):
         return found[1]
 
     def _history(self, numbers: builtins.list[int], messages: builtins.list[BaseMessage]) -> _History:
-        last = [dump_message(message, self.serde) for message in messages[-_CHECKED:]]
-        return _History(numbers, messages, list(map(_content, messages)), last)
+        return _History(numbers, messages, _copy_contents(messages), self._pack_last(messages))
+
+    def _pack_last(self, messages: builtins.list[BaseMessage]) -> builtins.list[bytes]:
+        return [_pack(dump_message(message, self.serde)) for message in messages[-_CHECKED:]]
 
     def _rows(self, plain: Sessions, key: str, thread: _Thread, numbers: Iterable[int]) -> dict[int, _Row]:
         """Our records by their numbers, as far as they are there."""
@@ -695,10 +700,10 @@ class NacreSaver(BaseCheckpointSaver[int]):
         """Remember the history after a change whose last record is `n`."""
         before = cast("_History", thread.history)
         numbers = before.numbers[change.kept]
-        contents = before.contents[change.kept] + list(map(_content, messages[len(numbers) :]))
-        last = (before.last if change.kept.stop == len(before.numbers) else []) + change.added
+        contents = before.contents[change.kept] + _copy_contents(messages[len(numbers) :])
+        last = (before.last if change.kept.stop == len(before.numbers) else []) + [*map(_pack, change.added)]
         if len(last) < min(_CHECKED, len(messages)):
-            last = [dump_message(message, self.serde) for message in messages[-_CHECKED:]]
+            last = self._pack_last(messages)
         numbers += range(n - len(change.added), n)
         thread.history = _History(
             numbers, [*messages], contents, last[-min(_CHECKED, len(messages)) :] if messages else []
@@ -745,7 +750,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
             same = wanted[:size]
             if same == rest and list(map(_content, same)) == contents:
                 checked = min(size, len(known.last))
-                last = [dump_message(message, self.serde) for message in same[size - checked :]]
+                last = [_pack(dump_message(message, self.serde)) for message in same[size - checked :]]
                 if last == known.last[len(known.last) - checked :]:
                     return size
                 size -= next(checked - at for at in range(checked) if last[at] != known.last[at - checked])
@@ -1144,6 +1149,10 @@ def _is_text(value: Any) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _copy_contents(messages: Iterable[BaseMessage]) -> list[Any]:
+    return [one if type(one) is str else _copy_json(one) for one in map(_content, messages)]
 
 
 def _copy_json(value: Any) -> Any:
