@@ -49,10 +49,14 @@ _decode = msgspec.json.Decoder().decode
 
 
 class _Tail(NamedTuple):
-    """The last items of a session as JSON, and the version that the session had then."""
+    """The last items of a session as JSON, and the version that the session had then.
+
+    The list grows with the session, so that an append copies nothing: what is behind `end` is of a later version.
+    """
 
     version: Version
     items: list[bytes]
+    end: int
     is_whole: bool
 
 
@@ -62,7 +66,7 @@ class NacreSession:
     `sessions` are `Sessions` or `AsyncSessions`, of any store. Several may have the same id, in several processes.
     `clear_session` and `pop_item` take items out of the history; they stay in the transcript.
 
-    It remembers the last items that it has read or added, at most 1,000, and reads them again only if somebody else
+    It remembers the last items that it has read or added, at most 2,000, and reads them again only if somebody else
     has written to the session.
     """
 
@@ -169,9 +173,10 @@ class NacreSession:
 
     def _read(self, plain: Sessions, most: int | None) -> list[TResponseInputItem]:
         tail = self._tail
-        if tail is not None and most is not None and (tail.is_whole or len(tail.items) >= most):  # noqa: SIM102 - the second reads
+        if tail is not None and most is not None and (tail.is_whole or tail.end >= most):  # noqa: SIM102 - the second reads
             if plain.is_at(self.session_id, tail.version):
-                return cast("list[TResponseInputItem]", _decode(b"[%b]" % b",".join(tail.items[-most:])))
+                last = tail.items[max(tail.end - most, 0) : tail.end]
+                return cast("list[TResponseInputItem]", _decode(b"[%b]" % b",".join(last)))
         wanted = most
         while True:
             now = plain.snapshot(self.session_id, last=wanted)
@@ -183,7 +188,7 @@ class NacreSession:
         items = items if most is None else items[-most:]
         if most is not None and most <= _MAX_KEPT and now.n and not any(map(_is_text, now.messages)):
             is_whole = len(now.messages) >= now.live
-            self._tail = _Tail(Version(now.n, now.generation), list(map(_encode, items)), is_whole=is_whole)
+            self._tail = _Tail(Version(now.n, now.generation), list(map(_encode, items)), len(items), is_whole)
         return items
 
     def _add(self, plain: Sessions, items: Iterable[TResponseInputItem]) -> None:
@@ -195,9 +200,11 @@ class NacreSession:
         if before is None or before.version.n + len(given) != number or any(map(_is_text, messages)):
             return
         # Nobody else has written since: what is remembered goes on.
-        version = Version(number, before.version.generation)
-        kept = before.items + list(map(_encode, given))
-        self._tail = _Tail(version, kept[-_MAX_KEPT:], is_whole=before.is_whole and len(kept) <= _MAX_KEPT)
+        kept, is_whole = before.items, before.is_whole
+        kept.extend(list(map(_encode, given)))
+        if len(kept) > 2 * _MAX_KEPT:
+            kept, is_whole = kept[-_MAX_KEPT:], False
+        self._tail = _Tail(Version(number, before.version.generation), kept, len(kept), is_whole)
 
     def _pop(self, plain: Sessions) -> TResponseInputItem | None:
         while True:
