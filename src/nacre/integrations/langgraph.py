@@ -859,7 +859,8 @@ class NacreSaver(BaseCheckpointSaver[int]):
                 messages = [dump_message(one, self.serde) for one in value]
                 return {"m": [_to_builtins(one, builtin_types=(bytes,)) for one in messages]}
             if is_exact(value, _MAX_DEPTH):
-                return {"j": value}
+                # A copy: the record is remembered, and a node may change the value in place.
+                return {"j": _copy_json(value)}
         kind, encoded = self.serde.dumps_typed(value)
         return {"t": kind, "b": encoded}
 
@@ -1156,7 +1157,7 @@ def _copy_contents(messages: Iterable[BaseMessage]) -> list[Any]:
 
 
 def _copy_json(value: Any) -> Any:
-    """A copy of a JSON value, so that the caller may change it."""
+    """A copy of a JSON value: whoever has the other may change it."""
     if type(value) is dict:
         return {name: _copy_json(one) for name, one in value.items()}
     if type(value) is list:
