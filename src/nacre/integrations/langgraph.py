@@ -664,14 +664,15 @@ class NacreSaver(BaseCheckpointSaver[int]):
         if change is not None:
             operations += [*change.operations, *change.added]
         operations.append(AppendRecord(KIND, record))
+        version = index.version
         try:
             if index.uid:
-                n = plain.update(key, operations, expect=index.version)
+                n = plain.update(key, operations, expect=version)
             else:
-                n = plain.submit(key, operations, expect=index.version).result()
+                n = plain.submit(key, operations, expect=version).result()
         except Conflict:
             self._catch_up(plain, key, thread, record.get("ns", ""), is_forced=True)
-            if thread.index.version == index.version:
+            if thread.index.version == version:
                 raise
             return False
         if not n or not index.uid:
