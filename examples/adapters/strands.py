@@ -1,6 +1,7 @@
 """Strands Agents: an agent whose messages and state are in nacre, without the network.
 
-The model is scripted. The agent calls a tool, the program ends, and another agent goes on where it was.
+The model is scripted. The agent calls a tool, the program ends, and another agent goes on where it was. A third one is
+kept in snapshots.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ sys.path[:] = [folder for folder in sys.path if not __file__.startswith(f"{folde
 from strands import Agent, tool  # noqa: E402 - the path comes first
 from strands.models.model import Model  # noqa: E402 - the same
 from strands.session.repository_session_manager import RepositorySessionManager  # noqa: E402 - the same
+from strands.session.snapshot_session_manager import SnapshotSessionManager  # noqa: E402 - the same
 
 import nacre  # noqa: E402 - the same
-from nacre.integrations.strands import NacreSessionRepository  # noqa: E402 - the same
+from nacre.integrations.strands import NacreSessionRepository, NacreStorage  # noqa: E402 - the same
 
 
 class Scripted(Model):
@@ -75,6 +77,11 @@ def main(place: str) -> None:
         for message in sessions.get_history("shells"):
             calls = "".join(f" [calls {one.name}]" for one in message.tool_calls)
             print(f"{message.role}: {message.content or ''}{calls}")
+
+        # Snapshots are stored as a conversation, too.
+        manager = SnapshotSessionManager("pearls", storage=NacreStorage(sessions))
+        Agent(model=Scripted("Layers of nacre."), session_manager=manager, callback_handler=None)("What is a pearl?")
+        print("in snapshots:", [message.content for message in sessions.get_history("pearls")])
 
 
 if __name__ == "__main__":

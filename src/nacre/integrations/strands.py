@@ -1,5 +1,7 @@
 """Strands Agents: `NacreSessionRepository` for its `RepositorySessionManager`; the extra is `strands`.
 
+`NacreStorage` is for its `Storage`, where its `SnapshotSessionManager` keeps agents.
+
 The first agent of a session has its messages in nacre's session of the same id, each further agent in one with the key
 `session/agent`. A message of Strands is stored as one that anybody can read, and each tool result as one of its own;
 `extra["strands"]` has what they cannot say. The state of agents and of graphs and swarms is in records `x.strands`.
@@ -9,27 +11,31 @@ from __future__ import annotations
 
 import base64
 import binascii
+import builtins
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 from strands.session.session_repository import SessionRepository
-from strands.types.exceptions import SessionException
+from strands.storage.storage import Storage
+from strands.types.exceptions import SessionException, StorageError
 from strands.types.session import (
     Session,
     SessionAgent,
     SessionMessage,
     SessionType,
+    decode_bytes_values,
     encode_bytes_values,
 )
 
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, is_unicode, show
 from nacre.codec import encode_data, encode_message
-from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage
+from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, NacreError
 from nacre.history import session_state
-from nacre.integrations.access import AnySessions, blocking
+from nacre.integrations.access import AnySessions, awaited, blocking
 from nacre.integrations.conversation import read_conversation
 from nacre.messages import ERASED_TEXT, Message, Snapshot, ToolCall, Version, is_erased
 from nacre.records import AppendRecord, Pop, SetMeta, View
@@ -47,6 +53,10 @@ _NEAR = 16
 
 class InvalidId(InvalidKey, ValueError):
     """An id that Strands' own repositories refuse, too."""
+
+
+class InvalidStorageKey(InvalidKey, StorageError):
+    """A key that Strands' own storages refuse, too."""
 
 
 class _AnyName(str):
@@ -303,9 +313,13 @@ def _log(plain: Sessions, session_id: str, agent_id: str) -> _Log | None:
     """The log of an agent: that of the session if it is its first agent, or if it has none yet."""
     key, agent = _check_id(session_id, "session_id"), _check_id(agent_id, "agent_id")
     log = _look(plain, key)
-    if log is None or not log.is_owned or log.meta["agent"] == agent:
+    if log is not None and log.is_owned and log.meta["agent"] == agent:
         return log
-    return _look(plain, f"{key}/{agent}")
+    further = _look(plain, f"{key}/{agent}")
+    if log is not None and log.is_owned:
+        return further
+    # The first agent may have been deleted, and this one may not.
+    return further if further is not None and further.meta.get("agent") == agent else log
 
 
 def _newest(plain: Sessions, log: _Log, is_wanted: Callable[[Fields], bool]) -> Fields | None:
@@ -340,7 +354,9 @@ def _given(value: Fields) -> Fields:
 
 def to_messages(given: SessionMessage) -> list[Message]:
     """The messages that one of Strands is stored as."""
-    mark: Fields = {"id": given.message_id, "created_at": given.created_at, "updated_at": given.updated_at}
+    times = {"created_at": given.created_at, "updated_at": given.updated_at}
+    # Messages in snapshots have no times.
+    mark: Fields = {"id": given.message_id, **{name: time for name, time in times.items() if time}}
     shown = given.to_message()
     if given.redact_message is not None:
         mark["redacted"] = True
@@ -489,7 +505,8 @@ def _tool_result(message: Message) -> Fields:
     else:
         content = list(map(_block, _parts(message)))
     rest = mark.get("result", {"status": "success"})
-    return {"toolResult": {"toolUseId": message.tool_call_id, "content": content, **rest}}
+    # In the order in which Strands has the fields: a snapshot is restored byte by byte.
+    return {"toolResult": {"toolUseId": message.tool_call_id, **rest, "content": content}}
 
 
 def _block(part: Fields) -> Fields:
@@ -628,3 +645,330 @@ def _foreign_block(block: Fields) -> Fields:
         if found is not None:
             return found
     return {"text": block["text"] if block["type"] == "text" else f"[{block['type']} {source.get('url', '')}]"}
+
+
+# ---- snapshots and other values
+
+
+class _Place(NamedTuple):
+    """Where the value of a storage key is: the session and agent whose snapshot it is, or a log of its own."""
+
+    key: str
+    agent: str = ""
+    name: str = ""
+
+
+class _Spans(NamedTuple):
+    """A stored snapshot: the number of its record, and from which to below which numbers its messages are."""
+
+    number: int
+    spans: list[list[int]]
+    messages: int
+
+    def has(self, number: int) -> bool:
+        return any(start <= number < end for start, end in self.spans)
+
+
+class _Group(NamedTuple):
+    """A message of a stored snapshot, as JSON, and the numbers of those that it was stored as."""
+
+    text: str
+    tracking_id: str | None
+    numbers: list[int]
+
+
+_SNAPSHOT = re.compile(r"(?P<space>.+/)?(?P<session>[^/]+)/scopes/agent/(?P<agent>[^/]+)/snapshots/(?P<name>.+)")
+_SPACE = "session/"
+_VALUES = f"{NAME}:"
+
+
+class NacreStorage(Storage[str, str]):
+    """The `Storage` of Strands in nacre's sessions of any store; what is written is durable when the call returns.
+
+    The snapshots of an agent are a conversation in the session of the same id, as `NacreSessionRepository` has it: of
+    each only the messages that are new are stored. Any other value is in a session `strands:` and its key.
+    """
+
+    def __init__(self, sessions: AnySessions) -> None:
+        self._sessions = _check_sessions(sessions)
+
+    async def write(self, key: str, data: bytes) -> None:
+        """Store a value, in place of the one before."""
+        place = _place(key)
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise InvalidArgument(f"data must be bytes, not {show(data)}")
+        await self._call(f"write {key!r}", lambda plain: _write(plain, place, bytes(data)))
+
+    async def read(self, key: str) -> bytes | None:
+        """The value of a key, None if there is none."""
+        place = _place(key)
+        return await self._call(f"read {key!r}", lambda plain: _read_value(plain, place))
+
+    async def delete(self, key: str) -> None:
+        """Delete a value; no error if there is none. With its last snapshot a conversation is erased for good."""
+        place = _place(key)
+        await self._call(f"delete {key!r}", lambda plain: _delete(plain, place))
+
+    async def list(self, query: str = "") -> builtins.list[str]:
+        """The keys that begin with a prefix, sorted."""
+        prefix = _clean(query, "a prefix").lstrip("/")
+        return await self._call(f"list {query!r}", lambda plain: _list(plain, prefix))
+
+    async def _call(self, what: str, act: Callable[[Sessions], T]) -> T:
+        try:
+            return await awaited(self._sessions).call(act)
+        except NacreError as error:
+            raise StorageError(f"Failed to {what}: {error}") from error
+
+
+def _clean(text: object, name: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidStorageKey(f"{name} of a storage must be a text, not {show(text)}")
+    if not is_unicode(text) or "\\" in text or ".." in text.split("/"):
+        raise InvalidStorageKey(f"{name} of a storage must have no backslash, no '..' and no half characters: {text!r}")
+    return re.sub("/+", "/", text)
+
+
+def _place(key: object) -> _Place:
+    text = _clean(key, "a key").strip("/")
+    if not text:
+        raise InvalidStorageKey("a key of a storage must not be empty")
+    found = _SNAPSHOT.fullmatch(text)
+    try:
+        if found is None:
+            return _Place(check_key(f"{_VALUES}{text}"))
+        space, session, agent, name = found.group("space", "session", "agent", "name")
+        if space != _SPACE:
+            session = text.removesuffix(f"/{name}")
+        return _Place(check_key(session), check_key(agent), name)
+    except InvalidKey as error:
+        raise InvalidStorageKey(f"a key of a storage: {error}") from error
+
+
+def _place_log(plain: Sessions, place: _Place) -> _Log | None:
+    if place.agent and "/" not in place.key:
+        return _log(plain, place.key, place.agent)
+    return _look(plain, place.key)
+
+
+def _write(plain: Sessions, place: _Place, data: bytes) -> None:
+    """Store a value: a snapshot as the messages that are new and a record of the rest, anything else as a record."""
+    snapshot = _parse(data) if place.agent else None
+    while True:
+        log = _place_log(plain, place)
+        try:
+            if snapshot is None:
+                operations: builtins.list[AnyOperation] = [AppendRecord(RECORD, {"value": place.name, **_opaque(data)})]
+            else:
+                operations = _delta(plain, log, place.name, snapshot)
+            mark = dict(log.meta) if log is not None else {}
+            if mark.get("values") is not True:
+                if place.agent:
+                    mark["agent"] = place.agent
+                operations = [SetMeta({NAME: {**mark, "values": True}}), *operations]
+            key = place.key if log is None else log.key
+            if log is None and place.agent and "/" not in place.key and _look(plain, place.key) is not None:
+                key = f"{place.key}/{place.agent}"
+            plain.submit(key, operations, expect=Version() if log is None else log.version).result()
+        except Conflict:
+            # Another has written meanwhile, or something was erased: what is new is found again.
+            continue
+        return
+
+
+def _parse(data: bytes) -> Fields | None:
+    """A snapshot with messages, None if it would not be restored byte by byte."""
+    try:
+        value = json.loads(data)
+        if _dump(value).encode() == data and all(isinstance(one, dict) for one in value["data"]["messages"]):
+            return cast("Fields", value)
+    except (KeyError, TypeError, ValueError, RecursionError):
+        pass
+    return None
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _opaque(data: bytes) -> Fields:
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def _delta(plain: Sessions, log: _Log | None, name: str, snapshot: Fields) -> builtins.list[AnyOperation]:
+    """What makes the history and the record of a snapshot out of the newest one that is stored."""
+    given = snapshot["data"]["messages"]
+    texts = list(map(_dump, given))
+    base = _newest_spans(plain, log) if log is not None else None
+    old = _groups_of(plain, log, base) if log is not None and base is not None else []
+    # 1. The messages that both have: a window drops the first ones, everything else changes the last ones.
+    skip = 0
+    if texts and old and old[0].text != texts[0]:
+        whole = [one.text for one in old]
+        skip = next((n for n in range(1, len(old)) if whole[n:] == texts[: len(old) - n]), 0)
+    old = old[skip:]
+    same = next((n for n, (a, b) in enumerate(zip(old, texts, strict=False)) if a.text != b), min(len(old), len(texts)))
+    # 2. A message that was replaced, as a guardrail does it, is erased before its replacement is stored.
+    if log is not None and base is not None and same < len(old):
+        replaced = {one["tracking_id"] for one in given[same:] if isinstance(one.get("tracking_id"), str)}
+        kept = set(texts)
+        gone = [one for one in old[same:] if one.tracking_id in replaced and one.text not in kept]
+        if gone and _erase(plain, log, name, [n for one in gone for n in one.numbers]):
+            raise Conflict("a message was erased")
+    # 3. What is dropped at the end leaves the history; it cannot if others have changed it: then all is new.
+    pops: builtins.list[AnyOperation] = []
+    if log is not None and base is not None and same < len(old):
+        live = plain.snapshot(log.key).numbers
+        first = old[same].numbers[0]
+        pops = [Pop()] * sum(number >= first for number in live)
+        if not all(number in live for one in old[:same] for number in one.numbers):
+            same = 0
+    made = [one for message in given[same:] for one in _snapshot_message(message)]
+    # 4. Spans: 0 stands for the number of the record itself, and what is negative is counted from it.
+    spans: builtins.list[builtins.list[int]] = []
+    if same and base is not None and log is not None:
+        start, end = old[0].numbers[0], old[same - 1].numbers[-1] + 1
+        spans = [[max(start, a), min(end, e)] for a, e in base.spans if a < end and e > start]
+        is_next = same == len(old) and base.number == log.version.n and base.spans[-1][1] == base.number
+        if is_next:
+            spans[-1][1] = 0
+        elif made:
+            spans.append([-len(made), 0])
+    elif made:
+        spans.append([-len(made), 0])
+    count = sum(len(one.numbers) for one in old[:same]) + len(made)
+    rest = {**snapshot, "data": {**snapshot["data"], "messages": None}}
+    record = {"value": name, "spans": spans, "count": count, "snapshot": _faithful(rest)}
+    return [*pops, *made, AppendRecord(RECORD, record)]
+
+
+def _snapshot_message(message: Fields) -> builtins.list[Message]:
+    given = SessionMessage(decode_bytes_values(message), -1, created_at="", updated_at="")
+    made = to_messages(given)
+    if "json" in made[0].extra[NAME] or _dump(_whole(made)) == _dump(message):
+        return made
+    # Its fields are in an order of their own.
+    whole = json.dumps(given.to_dict())
+    text = "\n".join(block["text"] for block in message["content"] if isinstance(block.get("text"), str))
+    return [Message(role=message["role"], content=text, extra={NAME: {"id": -1, "json": whole}})]
+
+
+def _whole(group: builtins.list[Message]) -> Fields:
+    """The message of a snapshot that messages were made of."""
+    return cast("Fields", encode_bytes_values(_session_message(group, "").to_message()))
+
+
+def _values(plain: Sessions, log: _Log) -> dict[str, tuple[int, Fields]]:
+    """The records of the values that are in a log, each with its number."""
+    found: dict[str, tuple[int, Fields]] = {}
+    for entry in plain.records(log.key, RECORD, before=log.version.n + 1):
+        if isinstance(entry.data, dict) and "value" in entry.data:
+            found[entry.data["value"]] = entry.n, entry.data
+        elif isinstance(entry.data, dict) and "deleted" in entry.data:
+            found.pop(entry.data["deleted"], None)
+    return found
+
+
+def _last_value(plain: Sessions, log: _Log, is_wanted: Callable[[Fields], bool]) -> tuple[int, Fields] | None:
+    """The newest record that is wanted, with its number."""
+    last = 1
+    while True:
+        found = list(plain.records(log.key, RECORD, before=log.version.n + 1, last=last))
+        for entry in reversed(found):
+            if isinstance(entry.data, dict) and is_wanted(entry.data):
+                return entry.n, entry.data
+        if len(found) < last:
+            return None
+        last *= 4
+
+
+def _newest_spans(plain: Sessions, log: _Log) -> _Spans | None:
+    found = _last_value(plain, log, lambda data: "spans" in data)
+    return None if found is None else _spans(*found)
+
+
+def _spans(number: int, data: Fields) -> _Spans:
+    absolute = [[a if a > 0 else number + a, e if e > 0 else number] for a, e in data["spans"]]
+    return _Spans(number, absolute, data["count"])
+
+
+def _groups_of(plain: Sessions, log: _Log, wanted: _Spans) -> builtins.list[_Group]:
+    """The messages of a snapshot: from the end of the history, or from the transcript if they are no longer there."""
+    now = plain.snapshot(log.key, last=max(wanted.messages, 1))
+    found = [(n, one) for n, one in zip(now.numbers, now.messages, strict=True) if wanted.has(n)]
+    if len(found) != wanted.messages:
+        stored = (one for one in plain.transcript(log.key) if one.generation == log.version.generation)
+        found = [(one.n, one.message) for one in stored if wanted.has(one.n) and one.message.role]
+    groups: builtins.list[tuple[builtins.list[Message], builtins.list[int]]] = []
+    for number, message in found:
+        one = _mend(message)
+        if not groups or "id" in one.extra[NAME] or _is_whole(groups[-1][0]):
+            groups.append(([], []))
+        groups[-1][0].append(one)
+        groups[-1][1].append(number)
+    wholes = [(_whole(messages), numbers) for messages, numbers in groups]
+    return [_Group(_dump(whole), whole.get("tracking_id"), numbers) for whole, numbers in wholes]
+
+
+def _erase(plain: Sessions, log: _Log, name: str, numbers: builtins.list[int]) -> bool:
+    """Erase messages that no other snapshot has; tells whether there were any."""
+    others = [_spans(*it) for one, it in _values(plain, log).items() if one != name and "spans" in it[1]]
+    gone = [number for number in numbers if not any(one.has(number) for one in others)]
+    for number in gone:
+        plain.redact(log.key, number)
+    return bool(gone)
+
+
+def _read_value(plain: Sessions, place: _Place) -> bytes | None:
+    log = _place_log(plain, place)
+    if log is None:
+        return None
+    found = _last_value(plain, log, lambda data: place.name in (data.get("value"), data.get("deleted")))
+    if found is None or "deleted" in found[1]:
+        return None
+    number, data = found
+    if "text" in data:
+        return str(data["text"]).encode()
+    if "base64" in data:
+        return base64.b64decode(data["base64"])
+    snapshot = dict(_given(data["snapshot"]))
+    texts = [one.text for one in _groups_of(plain, log, _spans(number, data))]
+    snapshot["data"] = {**snapshot["data"], "messages": list(map(json.loads, texts))}
+    return _dump(snapshot).encode()
+
+
+def _delete(plain: Sessions, place: _Place) -> None:
+    while True:
+        log = _place_log(plain, place)
+        values = _values(plain, log) if log is not None else {}
+        if log is None or place.name not in values:
+            return
+        try:
+            # What `NacreSessionRepository` has in the same session stays.
+            if len(values) == 1 and "session" not in log.meta:
+                plain.delete(log.key, expect=log.version)
+            else:
+                plain.submit(log.key, [AppendRecord(RECORD, {"deleted": place.name})], expect=log.version).result()
+        except Conflict:
+            continue
+        return
+
+
+def _list(plain: Sessions, prefix: str) -> builtins.list[str]:
+    found: builtins.list[str] = []
+    for info in builtins.list(plain.list()):
+        mark = info.meta.get(NAME)
+        if not isinstance(mark, dict) or mark.get("values") is not True:
+            continue
+        if info.key.startswith(_VALUES) and "agent" not in mark:
+            found.append(info.key.removeprefix(_VALUES))
+            continue
+        root = f"{info.key}/"
+        if "/scopes/agent/" not in info.key:
+            root = f"{_SPACE}{info.key.split('/')[0]}/scopes/agent/{mark['agent']}/snapshots/"
+        log = _look(plain, info.key) if root.startswith(prefix) or prefix.startswith(root) else None
+        found += [f"{root}{name}" for name in _values(plain, log)] if log is not None else []
+    return sorted(key for key in found if key.startswith(prefix))

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strands import Agent, tool
 from strands.agent.conversation_manager import (
+    ConversationManager,
     NullConversationManager,
     SlidingWindowConversationManager,
     SummarizingConversationManager,
@@ -133,7 +134,8 @@ def test_what_is_stored_is_a_conversation(place: str) -> None:
         ]
 
 
-def test_a_conversation_of_others_is_continued(place: str) -> None:
+@pytest.mark.parametrize("manager", [NullConversationManager, SlidingWindowConversationManager])
+def test_a_conversation_of_others_is_continued(manager: type[ConversationManager], place: str) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"path": "."}'}}
     with nacre.open(place) as sessions:
         sessions.add_message("s1", "user", "Which files?")
@@ -143,22 +145,19 @@ def test_a_conversation_of_others_is_continued(place: str) -> None:
         for id in ("c1", "c2"):
             sessions.add_full_message("s1", {"role": "tool", "content": id, "tool_call_id": id})
         sessions.add_message("s1", "assistant", "One.")
-        for number, manager in enumerate([NullConversationManager(), SlidingWindowConversationManager()]):
-            if number:
-                continue
-            one = agent(sessions, "Yes.", conversation_manager=manager)
-            assert [block for message in one.messages for block in message["content"]] == [
-                {"text": "Which files?"},
-                {"text": "I look."},
-                {"toolUse": {"toolUseId": "c1", "name": "look", "input": {"path": "."}}},
-                {"toolUse": {"toolUseId": "c2", "name": "look", "input": {"path": "."}}},
-                {"toolResult": {"toolUseId": "c1", "content": [{"text": "c1"}], "status": "success"}},
-                {"toolResult": {"toolUseId": "c2", "content": [{"text": "c2"}], "status": "success"}},
-                {"text": "One."},
-            ]
-            one("Sure?")
+        one = agent(sessions, "Yes.", conversation_manager=manager())
+        assert [block for message in one.messages for block in message["content"]] == [
+            {"text": "Which files?"},
+            {"text": "I look."},
+            {"toolUse": {"toolUseId": "c1", "name": "look", "input": {"path": "."}}},
+            {"toolUse": {"toolUseId": "c2", "name": "look", "input": {"path": "."}}},
+            {"toolResult": {"toolUseId": "c1", "content": [{"text": "c1"}], "status": "success"}},
+            {"toolResult": {"toolUseId": "c2", "content": [{"text": "c2"}], "status": "success"}},
+            {"text": "One."},
+        ]
+        one("Sure?")
         assert [message.content for message in sessions.get_history("s1", last=2)] == ["Sure?", "Yes."]
-        again = agent(sessions, conversation_manager=NullConversationManager())
+        again = agent(sessions, conversation_manager=manager())
         assert texts(again.messages)[-3:] == ["One.", "Sure?", "Yes."]
 
 
