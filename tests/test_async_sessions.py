@@ -10,8 +10,9 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
-from threading import Event, Thread, active_count, enumerate, get_ident
+from threading import Barrier, Event, Thread, active_count, enumerate, get_ident
 from typing import Any, Protocol, TypeVar, cast
 
 import pytest
@@ -1225,3 +1226,95 @@ def test_sessions_that_are_not_open_any_more_or_yet_give_no_plain_ones(root: Pat
             sessions.blocking  # noqa: B018
 
     run(main)
+
+
+# ---- the threads that work for a loop
+
+
+def _number(n: int, _: nacre.Sessions) -> int:
+    return n
+
+
+def _keep(done: list[int], n: int, _: nacre.Sessions) -> None:
+    done.append(n)
+
+
+def test_calls_that_follow_each_other_share_one_thread(place: str) -> None:
+    async def main() -> int:
+        async with nacre.open_async(place) as sessions:
+            idents = [await sessions.call(lambda _: get_ident()) for _ in range(200)]
+            return len(set(idents))
+
+    assert asyncio.run(main()) == 1
+
+
+def test_calls_that_wait_for_each_other_all_get_a_thread(place: str) -> None:
+    together = Barrier(10)
+
+    async def main() -> int:
+        async with nacre.open_async(place) as sessions:
+            # Warm, so that a thread is waiting on which the first of them counts.
+            await sessions.call(lambda _: None)
+            met = [sessions.call(lambda _: together.wait(60)) for _ in range(10)]
+            return len(set(await asyncio.gather(*met)))
+
+    assert asyncio.run(main()) == 10
+
+
+def test_more_calls_than_threads_are_all_made(place: str) -> None:
+    async def main() -> int:
+        async with nacre.open_async(place) as sessions:
+            made = await asyncio.gather(*(sessions.call(partial(_number, n)) for n in range(1000)))
+            return len(set(made))
+
+    assert asyncio.run(main()) == 1000
+
+
+def test_a_call_that_is_cancelled_before_it_began_is_not_made(place: str) -> None:
+    may_end = Event()
+    made: list[int] = []
+
+    async def main() -> None:
+        async with nacre.open_async(place) as sessions:
+            # All threads are taken.
+            taken = [asyncio.ensure_future(sessions.call(lambda _: may_end.wait(60))) for _ in range(16)]
+            await asyncio.sleep(0)
+            waiting = asyncio.ensure_future(sessions.call(lambda _: made.append(1)))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait({waiting})
+            may_end.set()
+            await asyncio.gather(*taken)
+            await sessions.call(lambda _: made.append(2))
+
+    asyncio.run(main())
+    assert made == [2]
+
+
+def test_threads_without_work_end(place: str) -> None:
+    async def main() -> None:
+        async with nacre.open_async(place) as sessions:
+            await sessions.call(lambda _: None)
+            threads = sessions._work._waiters
+            while threads._running:  # noqa: ASYNC110 - they say by no event that they end
+                await asyncio.sleep(0.01)
+            assert await sessions.call(lambda _: 3) == 3
+
+    asyncio.run(main())
+
+
+def test_what_was_called_is_done_before_the_store_is_closed(place: str) -> None:
+    done: list[int] = []
+
+    async def main() -> None:
+        sessions = nacre.open_async(place)
+        await sessions.__aenter__()
+        for n in range(50):
+            asyncio.ensure_future(sessions.call(partial(_keep, done, n)))  # noqa: RUF006 - closing waits for it
+        await asyncio.sleep(0)
+        await sessions.close()
+        with pytest.raises(nacre.StoreError, match="closed"):
+            await sessions.call(lambda _: done.append(99))
+
+    asyncio.run(main())
+    assert sorted(done) == list(range(50))

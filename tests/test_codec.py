@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -452,3 +454,33 @@ def test_a_record_that_is_no_message_has_none() -> None:
 def test_what_is_recalled_is_whole_already() -> None:
     record = msgspec.convert({"v": 1, "n": 3, "t": "msg", "ts": "", "m": {"role": "x"}, "st": [0] * 6}, Record)
     assert MemoryView([record]).whole(record) is record
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{}, {"a": {"b": {"c": "d", "e": None, "f": True}}}, {"a": {"b": {"c": {"d": {"e": {}}}}}}, {"ü": "\ud800"}],
+)
+def test_a_text_with_a_few_texts_beside_it_is_encoded_as_any_other_message(extra: dict[str, Any]) -> None:
+    message = Message(role="user", content="hi", extra=extra)
+    # A time, which the quick way does not know, is the only difference.
+    timed = replace(message, created=datetime(2026, 1, 1, tzinfo=UTC))
+    one, other = (json.loads(bytes(encode_message(it).raw)) for it in (message, timed))
+    assert {**one, "created": other["created"]} == other
+    assert encode_message(message).lossy == encode_message(timed).lossy
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(role="user", content="hi", extra={"a": {"b": math.nan}}),
+        Message(role="user", content="hi", extra={"a": {1: "b"}}),
+        Message(role="user", content="hi", extra={"a": 2**70}),
+        Message(role="user", content="hi", tool_calls=0),  # type: ignore[arg-type]
+        Message(role="user", content="hi", media=0),  # type: ignore[arg-type]
+        Message(role="user", content="hi", extra=[]),  # type: ignore[arg-type]
+        Message(role="", content="hi"),
+    ],
+)
+def test_what_no_log_can_hold_is_refused_beside_a_text_too(message: Message) -> None:
+    with pytest.raises(InvalidMessage):
+        encode_message(message)

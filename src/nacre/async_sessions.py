@@ -21,7 +21,8 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial, wraps
 from itertools import islice
-from threading import Thread
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
 from weakref import WeakSet
@@ -50,6 +51,7 @@ _MAX_WAITING = 16
 _MAX_PART = 64
 _LONG = 32 * 1024
 _LOOK_AGAIN = 0.2
+_IDLE = 0.2
 
 
 def open_async(target: str | os.PathLike[str] | None = None, *, durability: Durability = "commit") -> AsyncSessions:
@@ -205,6 +207,9 @@ class _Request(NamedTuple):
     pending: Pending
 
 
+_Given: TypeAlias = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+
 class _Work:
     """The threads of an open store, and those who follow its sessions."""
 
@@ -217,8 +222,9 @@ class _Work:
         """Begin without any thread; also after a fork, in the child, whose parent has them."""
         # One, so that what is submitted first is written first.
         self._submitter = ThreadPoolExecutor(1, "nacre-submit")
-        self._readers = ThreadPoolExecutor(_MAX_READING, "nacre-read")
-        self._waiters = ThreadPoolExecutor(_MAX_WAITING, "nacre-wait")
+        self._readers = _Threads(_MAX_READING, "nacre-read")
+        self._waiters = _Threads(_MAX_WAITING, "nacre-wait")
+        self._in_order = ThreadPoolExecutor(_MAX_WAITING, "nacre-order")
         self._requests: deque[_Request] = deque()
         self._is_called = False
         self._watchers: dict[asyncio.AbstractEventLoop, _Watcher] = {}
@@ -257,20 +263,24 @@ class _Work:
 
     async def read(self, work: Callable[[], T]) -> T:
         """Read something in a thread."""
-        return await asyncio.wrap_future(self._begin(self._readers, work))
+        return await self._begin(self._readers, work)
 
     async def wait(self, work: Callable[[], T]) -> T:
         """Do something that may wait for the disk."""
-        return await asyncio.wrap_future(self.begin_to_wait(work))
+        return await self._begin(self._waiters, work)
 
-    def begin_to_wait(self, work: Callable[[], T]) -> Future[T]:
-        """The same without waiting for it; what is given first is begun first."""
-        return self._begin(self._waiters, work)
-
-    def _begin(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
+    def _begin(self, threads: _Threads, work: Callable[[], T]) -> asyncio.Future[T]:
         self.check_open()
         try:
-            return threads.submit(copy_context().run, _do, work)
+            return threads.begin(partial(copy_context().run, _do, work))
+        except RuntimeError as error:
+            raise StoreError(f"nothing was done: {error}") from error
+
+    def begin_to_wait(self, work: Callable[[], T]) -> Future[T]:
+        """Do something that may wait for the disk; what is given first is begun first."""
+        self.check_open()
+        try:
+            return self._in_order.submit(copy_context().run, _do, work)
         except RuntimeError as error:
             raise StoreError(f"nothing was done: {error}") from error
 
@@ -302,7 +312,7 @@ class _Work:
     def _close_watch(self, watch: Watch) -> None:
         # The system may take a while for it.
         try:
-            self._waiters.submit(watch.close)
+            self._in_order.submit(watch.close)
         except RuntimeError:
             watch.close()
 
@@ -322,7 +332,7 @@ class _Work:
     def _finish(self, sessions: Sessions, closing: Future[None]) -> None:
         try:
             # 1. What was queued is submitted, what was called is done.
-            for threads in (self._submitter, self._waiters, self._readers):
+            for threads in (self._submitter, self._waiters, self._in_order, self._readers):
                 threads.shutdown()
             # 2. What was submitted is written and flushed.
             sessions.close()
@@ -340,6 +350,104 @@ class _Work:
         for watcher in self._watchers.values():
             watcher.watch.close()
         self.begin()
+
+
+class _Threads:
+    """Threads that work for event loops; those that have nothing to do wait a moment for more.
+
+    An executor of the standard library costs as much CPU for each call as a small append does.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        # It begins the threads, and ends them with the program.
+        self._executor = ThreadPoolExecutor(most, name)
+        self._most = most
+        self._lock = Lock()
+        self._given: SimpleQueue[_Given | None] = SimpleQueue()
+        self._running = self._waiting = 0
+        self._is_shut_down = False
+
+    def begin(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Let a thread do something; if the future is cancelled before that began, it is not done."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        with self._lock:
+            if self._is_shut_down:
+                raise RuntimeError("the store is closed")
+            self._given.put((work, loop, answer))
+            is_short = self._is_short()
+        if is_short:
+            try:
+                self._executor.submit(self._serve)
+            except RuntimeError:
+                with self._lock:
+                    self._running -= 1
+                    if not self._running:
+                        answer.cancel()
+                        raise
+        return answer
+
+    def _is_short(self) -> bool:
+        """Tell whether one more thread has to begin, and count it as running."""
+        is_short = self._given.qsize() > self._waiting and self._running < self._most
+        self._running += is_short
+        return is_short
+
+    def _serve(self) -> None:
+        """Do what is given, until for a while nothing was."""
+        with self._lock:
+            self._waiting += 1
+        while True:
+            given: _Given | None = None
+            with suppress(Empty):
+                given = self._given.get(timeout=_IDLE)
+            with self._lock:
+                if given is None and (self._is_shut_down or self._given.empty()):
+                    self._waiting -= 1
+                    self._running -= 1
+                    return
+                self._waiting -= given is not None
+                # Somebody may have counted on this thread.
+                is_short = self._is_short()
+            if is_short:
+                try:
+                    self._executor.submit(self._serve)
+                except RuntimeError:
+                    with self._lock:
+                        self._running -= 1
+            if given is None:
+                continue
+            work, loop, answer = given
+            result, failure = None, None
+            if not answer.cancelled():
+                try:
+                    result = work()
+                except BaseException as error:  # noqa: BLE001 - whatever it is, the caller gets it
+                    failure = error
+            # Before the answer is given: the next work that follows from it shall not need another thread.
+            with self._lock:
+                self._waiting += 1
+            # In a loop that was closed nobody waits.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_settle, answer, result, failure)
+            del given, work, loop, answer, result, failure
+
+    def shutdown(self) -> None:
+        """Wait until everything is done that was given."""
+        with self._lock:
+            self._is_shut_down = True
+            for _ in range(self._running):
+                self._given.put(None)
+        self._executor.shutdown()
+
+
+def _settle(answer: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
+    if answer.done():
+        return
+    if failure is None:
+        answer.set_result(result)
+    else:
+        answer.set_exception(failure)
 
 
 def _do(work: Callable[[], T]) -> T:

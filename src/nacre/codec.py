@@ -56,6 +56,11 @@ def encode_message(message: Message | Mapping[str, Any]) -> AppendMessage:
     if type(message) is dict and message.keys() == _PLAIN:
         return encode_text(message["role"], message["content"])
     value = message if isinstance(message, Message) else Message.from_mapping(message)
+    if _is_plain(value):
+        try:
+            return AppendMessage(msgspec.Raw(_encode(value)))
+        except UnicodeEncodeError:
+            pass
     with _refused("a message"):
         is_binary = _check_message(value)
         if is_binary:
@@ -75,7 +80,8 @@ def encode_message(message: Message | Mapping[str, Any]) -> AppendMessage:
                 raw = _encode(value)
             except UnicodeEncodeError:
                 raw, lossy = _encode(_map_leaves(value, _without_surrogates)), True
-        is_text = type(value.content) is str and not (value.tool_calls or value.media or value.extra)
+        # By value: what is empty but of another kind could not be decoded either.
+        is_text = type(value.content) is str and value.tool_calls == () and value.media == () and value.extra == {}
         if not is_text or value.created is not None:
             # What no reader could decode must not be written. Texts alone always can be.
             _decode_message(raw)
@@ -185,6 +191,36 @@ def timestamp(seconds: float) -> str:
 @lru_cache(maxsize=2)
 def _second_text(seconds: int) -> str:
     return (EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
+
+
+def _is_plain(message: Message) -> bool:
+    """Tell whether a message is a text with at most some texts in `extra`, as adapters write it: it needs no check."""
+    return (
+        type(message) is Message
+        and type(message.content) is str
+        and type(message.role) is str
+        and message.role in ROLES
+        and message.tool_calls == ()
+        and message.media == ()
+        and message.tool_call_id is None
+        and message.name is None
+        and message.reasoning is None
+        and message.model is None
+        and message.created is None
+        and type(message.extra) is dict
+        and _has_plain_values(message.extra, 3)
+    )
+
+
+def _has_plain_values(value: dict[Any, Any], depth: int) -> bool:
+    for key, item in value.items():
+        kind = type(item)
+        is_plain = kind is str or kind is bool or item is None
+        if kind is dict and depth:
+            is_plain = _has_plain_values(item, depth - 1)
+        if not is_plain or type(key) is not str:
+            return False
+    return True
 
 
 def _check_message(message: Message) -> bool:

@@ -83,7 +83,7 @@ class NacreSession:
         self.session_id = check_key(session_id)
         if not isinstance(sessions, Sessions | AsyncSessions):
             raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
-        self._sessions = sessions
+        self._sessions = awaited(sessions)
         self.session_settings = (
             SessionSettings(**session_settings)
             if isinstance(session_settings, dict)
@@ -106,7 +106,7 @@ class NacreSession:
         most = None if limit is None or limit < 0 else limit
         if most == 0:
             return []
-        return await awaited(self._sessions).call(lambda plain: self._read(plain, most))
+        return await self._sessions.call(lambda plain: self._read(plain, most))
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Append items, all or none; durable when it returns."""
@@ -140,7 +140,7 @@ class NacreSession:
         None if others have written among them, whose messages are several items or none, or if the SDK is too old.
         """
         make = getattr(sdk_session, "_CompactionSnapshot", None)
-        now = await awaited(self._sessions).call(lambda plain: plain.snapshot(self.session_id, last=limit))
+        now = await self._sessions.call(lambda plain: plain.snapshot(self.session_id, last=limit))
         if make is None or not all(NAME in message.extra for message in now.messages):
             return None
 
@@ -236,7 +236,7 @@ def _foreign_end(messages: list[Message]) -> list[Message]:
     return messages[at:]
 
 
-async def _finish(sessions: AnySessions, work: Callable[[Sessions], T]) -> T:
+async def _finish(sessions: AsyncSessions, work: Callable[[Sessions], T]) -> T:
     """Make a change in a thread; if the caller is cancelled, wait until it is made, or is sure never to be.
 
     So what the caller does next comes after it.
@@ -251,7 +251,7 @@ async def _finish(sessions: AnySessions, work: Callable[[Sessions], T]) -> T:
             return work(plain)
 
     try:
-        return await awaited(sessions).call(run)
+        return await sessions.call(run)
     except asyncio.CancelledError:
         is_dropped = True
 
