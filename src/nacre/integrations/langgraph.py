@@ -16,7 +16,6 @@ LangGraph's own, such as one that encrypts, everything is stored by it, the cont
 from __future__ import annotations
 
 import builtins
-import json
 from base64 import b64decode, b64encode
 from bisect import bisect_left
 from collections import OrderedDict
@@ -59,7 +58,7 @@ from nacre.checks import check_key, show
 from nacre.client_shapes import part_text
 from nacre.codec import data_of, message_of
 from nacre.errors import Conflict, InvalidArgument
-from nacre.history.pairing import pair
+from nacre.history.pairing import as_shown, pair
 from nacre.history.session_state import chain, meta
 from nacre.integrations.access import AnySessions, awaited, blocking
 from nacre.messages import Message, ToolCall, Version
@@ -601,7 +600,10 @@ class NacreSaver(BaseCheckpointSaver[int]):
                 written = self._values_of(plain, key, thread, data, checkpoint, new_versions)
                 messages = values.get(MESSAGES) if not ns and MESSAGES in checkpoint["channel_versions"] else None
                 change = self._change(plain, key, thread, messages) if type(messages) is list else None
-                if change is not None:
+                if change is not None and MESSAGES in written["at"] and _drops_only_others(key, thread, change):
+                    # What others have said since is kept until the graph has had the chance to take it in.
+                    change = None
+                elif change is not None:
                     written["set"][MESSAGES] = {"live": len(cast("builtins.list[Any]", messages))}
                     written["at"].pop(MESSAGES, None)
                 elif messages is not None and MESSAGES in written["set"]:
@@ -701,7 +703,10 @@ class NacreSaver(BaseCheckpointSaver[int]):
         """Remember the history after a change whose last record is `n`."""
         before = cast("_History", thread.history)
         numbers = before.numbers[change.kept]
-        contents = before.contents[change.kept] + _copy_contents(messages[len(numbers) :])
+        # What is remembered are contents of these very messages: what is the same object is equal at once.
+        is_same = bool(numbers) and messages[len(numbers) - 1] is before.messages[change.kept][-1]
+        contents = before.contents[change.kept] if is_same else []
+        contents += _copy_contents(messages[len(contents) :])
         last = (before.last if change.kept.stop == len(before.numbers) else []) + [*map(_pack, change.added)]
         if len(last) < min(_CHECKED, len(messages)):
             last = self._pack_last(messages)
@@ -948,6 +953,15 @@ def _read_live(view: View, state: State, serde: SerializerProtocol) -> tuple[lis
     return numbers[::-1], messages[::-1]
 
 
+def _drops_only_others(key: str, thread: _Thread, change: _Change) -> bool:
+    """Tell whether a change takes off only what others have appended."""
+    known = cast("_History", thread.history)
+    if change.added or change.kept.start or change.kept.stop == len(known.numbers):
+        return False
+    rest = zip(known.numbers[change.kept.stop :], known.messages[change.kept.stop :], strict=True)
+    return all(message.id == f"{key}@{n}" for n, message in rest)
+
+
 def _place(config: RunnableConfig) -> _Place:
     """What a config names; raises InvalidArgument or InvalidKey."""
     try:
@@ -1181,13 +1195,12 @@ def read_messages(sessions: Sessions, key: str) -> list[AnyMessage]:
     now = sessions.snapshot(key)
     serde = JsonPlusSerializer()
     found: list[Any] = []
-    others: list[tuple[int, Message]] = []
+    others: list[Message] = []
 
     def flush() -> None:
-        numbers = {id(message): n for n, message in others}
         last, more = 0, 0
-        for message in pair([message for _, message in others if message.role]):
-            n = numbers.get(id(message), 0)
+        for message in pair(others):
+            n = message.extra.get(NAME, 0)
             last, more = (n, 0) if n else (last, more + 1)
             found.append(_from_other(message, f"{key}@{last}" + (f"/{more}" if more else "")))
         others.clear()
@@ -1197,36 +1210,24 @@ def read_messages(sessions: Sessions, key: str) -> list[AnyMessage]:
             flush()
             found.append(load_message(message, serde))
         else:
-            others.append((n, message))
+            others.append(replace(message, extra={**message.extra, NAME: n}))
     flush()
     return found
 
 
 def _from_other(message: Message, id: str) -> BaseMessage:
-    """What others wrote, as one message."""
+    """What others wrote, as one message, in the form that `pair` gives it."""
     if not message.role:
         return RemoveMessage(id=id)
-    given = message.to_openai()
-    role, content, name = given["role"], given.get("content"), given.get("name")
-    if role == "user":
+    shown = message if message.role == "tool" else as_shown(message) or message
+    given = shown.to_openai()
+    content, name = given.get("content"), given.get("name")
+    if given["role"] == "user":
         return HumanMessage(content, id=id, name=name)
-    if role in ("system", "developer"):
-        return SystemMessage(content, id=id, name=name)
     text = "\n".join(map(part_text, content)) if isinstance(content, list) else content or ""
-    if role == "tool":
+    if given["role"] == "tool":
         return ToolMessage(text, id=id, tool_call_id=given["tool_call_id"])
-    calls, broken = [], []
-    for call in given.get("tool_calls", ()):
-        own = call["custom"] if call["type"] == "custom" else call["function"]
-        raw = own["input"] if call["type"] == "custom" else own["arguments"]
-        try:
-            arguments = {"input": raw} if call["type"] == "custom" else json.loads(raw or "{}")
-        except ValueError:
-            arguments = None
-        if isinstance(arguments, dict):
-            calls.append({"name": own["name"], "args": arguments, "id": call["id"], "type": "tool_call"})
-        else:
-            broken.append(
-                {"name": own["name"], "args": raw, "id": call["id"], "error": None, "type": "invalid_tool_call"}
-            )
-    return AIMessage(text, id=id, name=name, tool_calls=calls, invalid_tool_calls=broken)
+    calls: Any = [
+        {"name": one.name, "args": one.arguments, "id": one.id, "type": "tool_call"} for one in shown.tool_calls
+    ]
+    return AIMessage(text, id=id, name=name, tool_calls=calls)

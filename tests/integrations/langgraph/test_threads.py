@@ -1,0 +1,234 @@
+"""What may be done with whole threads: delta channels after a prune or a copy, and conversations of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from typing_extensions import TypedDict
+
+import nacre
+from nacre.integrations.langgraph import NacreSaver, read_messages
+
+try:
+    from langgraph.channels import DeltaChannel
+except ImportError:
+    has_deltas = False
+else:
+    has_deltas = True
+
+needs_deltas = pytest.mark.skipif(not has_deltas, reason="this version of LangGraph has no DeltaChannel")
+
+
+def thread(key: str) -> Any:
+    return {"configurable": {"thread_id": key}}
+
+
+# ---- delta channels
+
+
+def join(old: list[Any], writes: list[list[Any]]) -> list[Any]:
+    return [*(old or []), *(one for write in writes for one in write)]
+
+
+def make_deltas(frequency: int) -> Any:
+    """A graph whose messages and notes are stored as what each step added."""
+
+    deltas: Any = DeltaChannel(join, snapshot_frequency=frequency)
+    fields: Any = {"messages": Annotated[list[Any], deltas], "notes": Annotated[list[str], deltas]}
+
+    def answer(state: Any) -> dict[str, Any]:
+        count = len(state["messages"])
+        return {"messages": [AIMessage(f"answer {count}", id=f"ai-{count}")], "notes": [f"note {count}"]}
+
+    builder: Any = StateGraph(TypedDict("Deltas", fields))  # type: ignore[misc] # its fields are made above
+    builder.add_node("answer", answer)
+    builder.add_edge(START, "answer")
+    return builder
+
+
+def turn(graph: Any, key: str, text: str) -> Any:
+    return graph.invoke({"messages": [HumanMessage(text, id=text)], "notes": []}, thread(key))
+
+
+def do_nothing(_: BaseCheckpointSaver[Any]) -> None:
+    pass
+
+
+def prune(saver: BaseCheckpointSaver[Any]) -> None:
+    saver.prune(["t"])
+
+
+def copy(saver: BaseCheckpointSaver[Any]) -> None:
+    saver.copy_thread("t", "copy")
+
+
+def copy_and_delete(saver: BaseCheckpointSaver[Any]) -> None:
+    saver.copy_thread("t", "copy")
+    saver.delete_thread("t")
+
+
+@needs_deltas
+@pytest.mark.parametrize("frequency", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [(do_nothing, "t"), (prune, "t"), (copy, "t"), (copy, "copy"), (copy_and_delete, "copy")],
+    ids=["as-it-is", "pruned", "copied", "the-copy", "the-copy-of-a-deleted-one"],
+)
+def test_delta_channels_are_whole_after(
+    change: Callable[[BaseCheckpointSaver[Any]], None], key: str, frequency: int, place: str
+) -> None:
+    expected = make_deltas(frequency).compile(checkpointer=InMemorySaver())
+    for text in ("one", "two", "three", "four"):
+        turn(expected, "t", text)
+    with nacre.open(place) as sessions:
+        saver = NacreSaver(sessions)
+        graph = make_deltas(frequency).compile(checkpointer=saver)
+        for text in ("one", "two", "three"):
+            turn(graph, "t", text)
+        change(saver)
+        turn(graph, key, "four")
+        for one in (saver, NacreSaver(sessions)):
+            again = make_deltas(frequency).compile(checkpointer=one)
+            assert again.get_state(thread(key)).values == expected.get_state(thread("t")).values
+
+
+@needs_deltas
+@pytest.mark.parametrize("frequency", [1, 3, 1000])
+def test_every_old_state_of_delta_channels_can_be_gone_on_from(frequency: int, place: str) -> None:
+    def travel(saver: BaseCheckpointSaver[Any]) -> list[Any]:
+        graph = make_deltas(frequency).compile(checkpointer=saver)
+        for text in ("one", "two", "three"):
+            turn(graph, "t", text)
+        for old in [*graph.get_state_history(thread("t"))][1::2]:
+            graph.invoke({"messages": [HumanMessage("other", id="other")], "notes": ["other"]}, old.config)
+        return [(one.values, one.next) for one in graph.get_state_history(thread("t"))]
+
+    with nacre.open(place) as sessions:
+        assert travel(NacreSaver(sessions)) == travel(InMemorySaver())
+
+
+# ---- conversations of others
+
+
+def make_chat() -> Any:
+    def answer(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [AIMessage(f"I have read {len(state['messages'])}.")]}
+
+    builder: Any = StateGraph(MessagesState)
+    builder.add_node("answer", answer)
+    builder.add_edge(START, "answer")
+    return builder
+
+
+HELLO = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello!"}]
+FOREIGN: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "text", "text": "What is it?"}]},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "sea"}'}},
+            {"id": "c2", "type": "function", "function": {"name": "look", "arguments": "{broken"}},
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": "a shell"},
+    {"role": "assistant", "content": "A shell."},
+]
+
+
+def test_a_conversation_of_others_is_read_with_paired_calls(place: str) -> None:
+    with nacre.open(place) as sessions:
+        sessions.add_messages("t", FOREIGN)
+        found = read_messages(sessions, "t")
+        assert read_messages(sessions, "t") == found
+    assert [type(one) for one in found] == [
+        HumanMessage,
+        HumanMessage,
+        AIMessage,
+        ToolMessage,
+        ToolMessage,
+        AIMessage,
+    ]
+    # A system message may stand in the middle, where not every model takes one.
+    assert found[0].text == "[system] Be brief."
+    called = found[2]
+    assert isinstance(called, AIMessage)
+    assert called.tool_calls == [
+        {"name": "look", "args": {"at": "sea"}, "id": "c1", "type": "tool_call"},
+        {"name": "look", "args": {"unreadable": "{broken"}, "id": "c2", "type": "tool_call"},
+    ]
+    assert [one.tool_call_id for one in found if isinstance(one, ToolMessage)] == ["c1", "c2"]
+    assert [one.id for one in found] == ["t@2", "t@3", "t@4", "t@5", "t@5/1", "t@6"]
+
+
+def test_a_graph_goes_on_with_a_conversation_of_others_and_stores_nothing_twice(place: str) -> None:
+    with nacre.open(place) as sessions:
+        sessions.add_messages("t", HELLO)
+        graph = make_chat().compile(checkpointer=NacreSaver(sessions))
+        graph.invoke({"messages": [*read_messages(sessions, "t"), HumanMessage("And now?")]}, thread("t"))
+        # Others write again; what is given once more has the ids that it had.
+        sessions.add_message("t", "user", "A note.")
+        graph.invoke({"messages": [*read_messages(sessions, "t"), HumanMessage("Read it.")]}, thread("t"))
+        said = ["Hello.", "Hello!", "And now?", "I have read 3.", "A note.", "Read it.", "I have read 6."]
+        assert [one.content for one in sessions.get_history("t")] == said
+        assert [one.text for one in graph.get_state(thread("t")).values["messages"]] == said
+        assert contents_of_records(sessions, "t") == said
+
+
+def test_calls_and_system_messages_of_others_are_not_stored_twice(place: str) -> None:
+    answered = {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "a pearl"}]}
+    with nacre.open(place) as sessions:
+        sessions.add_messages("t", [*FOREIGN[:4], answered, FOREIGN[4]])
+        graph = make_chat().compile(checkpointer=NacreSaver(sessions))
+        graph.invoke({"messages": [*read_messages(sessions, "t"), HumanMessage("And now?")]}, thread("t"))
+        assert len(contents_of_records(sessions, "t")) == 8
+        assert read_messages(sessions, "t") == graph.get_state(thread("t")).values["messages"]
+
+
+def contents_of_records(sessions: nacre.Sessions, key: str) -> list[Any]:
+    """The content of every message that was ever stored."""
+    records = sessions.read(key, lambda view: [*view.all()]) or []
+    return [one.m.content for one in records if one.m is not None]
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+def test_the_history_is_the_newest_state(turns: int, place: str) -> None:
+    with nacre.open(place) as sessions:
+        graph = make_chat().compile(checkpointer=NacreSaver(sessions))
+        for at in range(turns):
+            graph.invoke({"messages": [HumanMessage(f"turn {at}")]}, thread("t"))
+        newest = graph.get_state(thread("t")).values["messages"]
+        assert read_messages(sessions, "t") == newest
+        assert [one.content for one in sessions.get_history("t")] == [one.text for one in newest]
+        assert [one.role for one in sessions.get_history("t")] == ["user", "assistant"] * turns
+
+
+def test_what_others_add_is_in_the_history_and_the_next_state_decides(place: str) -> None:
+    with nacre.open(place) as sessions:
+        graph = make_chat().compile(checkpointer=NacreSaver(sessions))
+        graph.invoke({"messages": [HumanMessage("one")]}, thread("t"))
+        sessions.add_message("t", "user", "from outside")
+        # A checkpoint stays what it was.
+        assert [one.text for one in graph.get_state(thread("t")).values["messages"]] == ["one", "I have read 1."]
+        assert sessions.get_history("t")[-1].content == "from outside"
+        # A graph that is not given it goes on without it: the history follows, the transcript keeps it.
+        graph.invoke({"messages": [HumanMessage("two")]}, thread("t"))
+        said = ["one", "I have read 1.", "two", "I have read 3."]
+        assert [one.content for one in sessions.get_history("t")] == said
+        assert "from outside" in contents_of_records(sessions, "t")
+
+
+def test_other_sessions_are_no_threads(place: str) -> None:
+    with nacre.open(place) as sessions:
+        sessions.add_message("cli", "user", "Hello.")
+        saver = NacreSaver(sessions)
+        make_chat().compile(checkpointer=saver).invoke({"messages": [HumanMessage("one")]}, thread("t"))
+        assert saver.get_tuple(thread("cli")) is None
+        assert {one.config["configurable"]["thread_id"] for one in saver.list(None)} == {"t"}
