@@ -797,7 +797,14 @@ class NacreSaver(BaseCheckpointSaver[int]):
         ]
         thread = self._threads.get(key)
         with thread.lock:
+            if not thread.index.is_marked:
+                self._catch_up(plain, key, thread, ns)
             index = thread.index
+            if not index.is_marked:
+                # They may come before the first checkpoint, and must be found from it.
+                plain.submit(key, [SetMeta({NAME: True}), AppendRecord(KIND, data)]).result()
+                thread.forget()
+                return
             n = plain.append(key, KIND, data)
             if index.uid and n == index.n + 1 and plain.is_at(key, Version(n, index.uid)):
                 index.n = n
