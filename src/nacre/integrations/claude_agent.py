@@ -14,7 +14,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 from uuid import NAMESPACE_OID, uuid5
 from weakref import WeakValueDictionary
@@ -43,6 +43,7 @@ from nacre.sessions import AnyEntry, Sessions
 T = TypeVar("T")
 Fields = dict[str, Any]
 NAME = "claude_agent"
+_EPOCH = datetime.fromtimestamp(0, UTC)
 RECORD = f"x.{NAME}"
 _MAX_ID = 256
 
@@ -235,8 +236,11 @@ def _summary(meta: Mapping[str, Any]) -> Fields | None:
 
 
 def _load(sessions: Sessions, name: str) -> list[Fields]:
-    messages = sessions.read(name, _messages) or []
-    return list(_entries(messages, name))
+    made = _Foreign(name)
+    entries = list(_entries(sessions.read(name, _messages) or [], made))
+    # It names the end of the conversation: where others went on, the CLI must look for the end itself.
+    end = max((at for at, entry in enumerate(entries) if entry.get("uuid") in made.uuids), default=-1)
+    return [entry for at, entry in enumerate(entries) if at > end or entry.get("type") != "last-prompt"]
 
 
 def _messages(view: View) -> list[Message]:
@@ -252,9 +256,9 @@ def _messages(view: View) -> list[Message]:
     return found
 
 
-def _entries(messages: Iterable[Message], name: str) -> Iterator[Fields]:
+def _entries(messages: Iterable[Message], made: _Foreign) -> Iterator[Fields]:
     """The entries that messages were made from; those of others become entries of the same shape."""
-    made = _Foreign(name)
+    messages = map(made.note_time, messages)
     group: list[Message] = []
     items: Iterator[Message | Fields] = read_conversation(messages, NAME, own=_same, foreign=_alone)
     for item in items:
@@ -514,7 +518,13 @@ class _Foreign:
         self._name = name
         self._session_id = _unescape(name.split("/")[1]) if "/" in name else name
         self._last: str | None = None
-        self._count = 0
+        self._time = _EPOCH
+        self.uuids: set[str] = set()
+
+    def note_time(self, message: Message) -> Message:
+        """Pass a message on; what is made next has its time at least."""
+        self._time = max(self._time, message.created or _EPOCH)
+        return message
 
     def follow(self, entry: Fields) -> Fields:
         """Pass an entry on; what comes after it is linked to it."""
@@ -524,8 +534,11 @@ class _Foreign:
 
     def entry(self, message: Fields) -> Fields:
         said = Message.from_mapping(message).to_anthropic()
-        uuid = str(uuid5(NAMESPACE_OID, f"{self._name}\0{self._count}\0{json.dumps(message, sort_keys=True)}"))
-        self._count += 1
+        uuid = str(uuid5(NAMESPACE_OID, f"{self._name}\0{len(self.uuids)}\0{json.dumps(message, sort_keys=True)}"))
+        # The CLI orders by time, and leaves out what has none.
+        self._time += timedelta(milliseconds=1)
+        time = self._time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         linked = {"uuid": uuid, "parentUuid": self._last, "isSidechain": False, "sessionId": self._session_id}
+        self.uuids.add(uuid)
         self._last = uuid
-        return {"type": said["role"], **linked, "message": said}
+        return {"type": said["role"], **linked, "timestamp": time, "message": said}

@@ -51,7 +51,7 @@ _decode = msgspec.json.Decoder().decode
 class _Tail(NamedTuple):
     """The last items of a session as JSON, and the version that the session had then.
 
-    The list grows with the session, so that an append copies nothing: what is behind `end` is of a later version.
+    The list grows with the session, so that an append copies nothing: what is after `end` is of a later version.
     """
 
     version: Version

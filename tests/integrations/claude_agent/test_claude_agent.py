@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -440,6 +441,29 @@ def test_what_others_wrote_is_loaded_as_linked_entries(place: str) -> None:
         assert [one["parentUuid"] for one in loaded[:3]] == [None, loaded[0]["uuid"], loaded[1]["uuid"]]
         assert loaded[3] == entry("u1", "Own")
         assert await store.load(KEY) == loaded
+
+    with_store(place, test)
+
+
+def test_what_others_wrote_has_a_time_and_is_the_end_of_the_conversation(place: str) -> None:
+    """The CLI leaves out entries without a time, and those after the end that a `last-prompt` names."""
+    prompt = {"type": "last-prompt", "leafUuid": "u1", "sessionId": "s"}
+
+    async def test(store: NacreSessionStore, sessions: nacre.AsyncSessions) -> None:
+        key: Any = {"project_key": "p", "session_id": "s"}
+        own = [prompt, entry("u1", "hi"), prompt]
+        await store.append(key, own)
+        assert await store.load(key) == own
+        await sessions.add_message("p/s", "user", "and then?")
+        await sessions.add_message("p/s", "assistant", "the end")
+        loaded: list[Any] = await store.load(key) or []
+        assert [one["type"] for one in loaded] == ["user", "user", "assistant"]
+        times = [one["timestamp"] for one in loaded[1:]]
+        assert times == sorted(set(times))
+        assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time) for time in times)
+        # What the CLI appends next is the end again.
+        await store.append(key, [cast("Any", {**prompt, "leafUuid": "u2"})])
+        assert cast("Any", await store.load(key))[-1]["leafUuid"] == "u2"
 
     with_store(place, test)
 
