@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from threading import Lock, RLock
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -79,7 +79,8 @@ _CHECKED = 4
 _PART = 32
 _MAX_DEPTH = 90
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
-_content = attrgetter("content")
+_content = itemgetter("content")
+_fields = attrgetter("__dict__")
 _to_builtins = msgspec.to_builtins
 _pack = msgspec.msgpack.encode
 
@@ -98,11 +99,13 @@ class _History(NamedTuple):
     """The live messages of a thread: their records, as they were last given out or put, and what they were then.
 
     Anyone who was given a message may have changed it in place. `contents` tells that for all of them, and `last`, how
-    the last few were stored, tells it for every field of these. Both are copies.
+    the last few were stored, tells it for every field of these. Both are copies; `fields`, which have the contents as
+    they are now, belong to the messages.
     """
 
     numbers: list[int]
     messages: list[BaseMessage]
+    fields: list[dict[str, Any]]
     contents: list[Any]
     last: list[bytes]
 
@@ -510,7 +513,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
         """The messages that were live in a state."""
         known = thread.history
         if known is not None and (
-            list(map(_content, known.messages)) != known.contents or self._pack_last(known.messages) != known.last
+            list(map(_content, known.fields)) != known.contents or self._pack_last(known.messages) != known.last
         ):
             known = thread.history = None
         if known is not None:
@@ -525,7 +528,8 @@ class NacreSaver(BaseCheckpointSaver[int]):
         return found[1]
 
     def _history(self, numbers: builtins.list[int], messages: builtins.list[BaseMessage]) -> _History:
-        return _History(numbers, messages, _copy_contents(messages), self._pack_last(messages))
+        fields = list(map(_fields, messages))
+        return _History(numbers, messages, fields, _copy_contents(fields), self._pack_last(messages))
 
     def _pack_last(self, messages: builtins.list[BaseMessage]) -> builtins.list[bytes]:
         return [_pack(dump_message(message, self.serde)) for message in messages[-_CHECKED:]]
@@ -705,22 +709,23 @@ class NacreSaver(BaseCheckpointSaver[int]):
         numbers = before.numbers[change.kept]
         # What is remembered are contents of these very messages: what is the same object is equal at once.
         is_same = bool(numbers) and messages[len(numbers) - 1] is before.messages[change.kept][-1]
+        fields = before.fields[change.kept] if is_same else []
         contents = before.contents[change.kept] if is_same else []
-        contents += _copy_contents(messages[len(contents) :])
+        fields += map(_fields, messages[len(fields) :])
+        contents += _copy_contents(fields[len(contents) :])
         last = (before.last if change.kept.stop == len(before.numbers) else []) + [*map(_pack, change.added)]
         if len(last) < min(_CHECKED, len(messages)):
             last = self._pack_last(messages)
         numbers += range(n - len(change.added), n)
-        thread.history = _History(
-            numbers, [*messages], contents, last[-min(_CHECKED, len(messages)) :] if messages else []
-        )
+        last = last[-min(_CHECKED, len(messages)) :] if messages else []
+        thread.history = _History(numbers, [*messages], fields, contents, last)
         self._threads.trim()
 
     def _change(self, plain: Sessions, key: str, thread: _Thread, wanted: builtins.list[Any]) -> _Change | None:
         """How the history becomes the wanted list; None if that is not one of messages."""
         if thread.history is None:
             self._messages(plain, key, thread, thread.index.state)
-        known = thread.history or _History([], [], [], [])
+        known = thread.history or _History([], [], [], [], [])
         thread.history = known
         count = len(known.messages)
         # 1. Nearly always it has grown: the same messages, and further ones.
@@ -747,21 +752,21 @@ class NacreSaver(BaseCheckpointSaver[int]):
 
     def _common(self, known: _History, wanted: builtins.list[Any], start: int) -> int:
         """How many of the messages known from `start` on the wanted list begins with."""
-        rest, contents = (
-            (known.messages, known.contents) if not start else (known.messages[start:], known.contents[start:])
-        )
+        rest, fields, contents = known.messages, known.fields, known.contents
+        if start:
+            rest, fields, contents = rest[start:], fields[start:], contents[start:]
         size = min(len(rest), len(wanted))
         if size == len(rest):
             # The same objects are equal at once; only their contents may have been changed in place.
             same = wanted[:size]
-            if same == rest and list(map(_content, same)) == contents:
+            if same == rest and list(map(_content, fields)) == contents:
                 checked = min(size, len(known.last))
                 last = [_pack(dump_message(message, self.serde)) for message in same[size - checked :]]
                 if last == known.last[len(known.last) - checked :]:
                     return size
                 size -= next(checked - at for at in range(checked) if last[at] != known.last[at - checked])
                 return size
-        return next((at for at in range(size) if wanted[at] != rest[at] or _content(wanted[at]) != contents[at]), size)
+        return next((at for at in range(size) if wanted[at] != rest[at] or wanted[at].content != contents[at]), size)
 
     def _go_back(self, plain: Sessions, key: str, number: int, count: int) -> builtins.list[AnyOperation]:
         """Operations after which message `number` is the last one, where `count` follow it."""
@@ -1174,12 +1179,12 @@ def _is_text(value: Any) -> bool:
     return True
 
 
-def _copy_contents(messages: Iterable[BaseMessage]) -> list[Any]:
-    return [one if type(one) is str else _copy_json(one) for one in map(_content, messages)]
+def _copy_contents(fields: Iterable[dict[str, Any]]) -> list[Any]:
+    return [one if type(one) is str else _copy_json(one) for one in map(_content, fields)]
 
 
 def _copy_json(value: Any) -> Any:
-    """A copy of a JSON value: whoever has the other may change it."""
+    """A copy of a JSON value: the caller may change the other one."""
     if type(value) is dict:
         return {name: _copy_json(one) for name, one in value.items()}
     if type(value) is list:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
+from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from typing_extensions import TypedDict
@@ -112,6 +113,30 @@ def test_every_old_state_of_delta_channels_can_be_gone_on_from(frequency: int, p
 
     with nacre.open(place) as sessions:
         assert travel(NacreSaver(sessions)) == travel(InMemorySaver())
+
+
+# ---- writes that come before their checkpoint
+
+
+@pytest.mark.parametrize("earlier", [0, 1, 3])
+@pytest.mark.parametrize("is_another", [False, True])
+def test_writes_may_come_before_their_checkpoint(earlier: int, is_another: bool, place: str) -> None:
+    with nacre.open(place) as sessions:
+        saver = NacreSaver(sessions)
+        ids = [str(uuid6(clock_seq=at)) for at in range(earlier + 1)]
+        for id in ids[:-1]:
+            saver.put(thread("t"), make_checkpoint(id), {}, {})
+        config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": ids[-1]}}
+        (NacreSaver(sessions) if is_another else saver).put_writes(config, [("a", 1), ("b", [2])], "task")
+        saver.put(thread("t"), make_checkpoint(ids[-1]), {}, {})
+        for one in (saver, NacreSaver(sessions)):
+            found = one.get_tuple(config)
+            assert found is not None
+            assert found.pending_writes == [("task", "a", 1), ("task", "b", [2])]
+
+
+def make_checkpoint(id: str) -> Any:
+    return {**empty_checkpoint(), "id": id}
 
 
 # ---- conversations of others
