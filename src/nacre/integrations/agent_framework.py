@@ -32,8 +32,9 @@ class NacreHistoryProvider(HistoryProvider):
     """The history of agents in sessions of nacre, each under the id of its `AgentSession`.
 
     `sessions` are `Sessions` or `AsyncSessions`, of any store. Messages that are sent again, as in a transcript that is
-    replayed, are not stored twice; what that costs does not grow with the history. With `skip_excluded`, messages that
-    a compaction has excluded are not loaded. `last` loads only the last messages.
+    replayed, are not stored twice; what that costs does not grow with the history. One message of a user alone is known
+    again only by its `message_id`: without one it is stored each time, also by a retry: people say the same twice.
+    With `skip_excluded`, messages that a compaction has excluded are not loaded. `last` loads only the last messages.
     """
 
     DEFAULT_SOURCE_ID: ClassVar[str] = "nacre"
@@ -76,11 +77,14 @@ class NacreHistoryProvider(HistoryProvider):
     ) -> list[Message]:
         """The messages of a session, oldest first."""
         key = check_key(session_id)
-        found = await awaited(self._sessions).call(lambda plain: _read(plain, key, self.last)[0])
-        messages = [Message.from_dict(one) for one in found]
-        if self.skip_excluded:
-            messages = [one for one in messages if not one.additional_properties.get("_excluded", False)]
-        return messages
+
+        def load(plain: Sessions) -> list[Message]:
+            messages = [Message.from_dict(one) for one in _read(plain, key, self.last)[0]]
+            if self.skip_excluded:
+                messages = [one for one in messages if not one.additional_properties.get("_excluded", False)]
+            return messages
+
+        return await awaited(self._sessions).call(load)
 
     async def save_messages(
         self,
@@ -93,8 +97,8 @@ class NacreHistoryProvider(HistoryProvider):
         """Append those messages that are not stored yet, all or none; durable when it returns."""
         key = check_key(session_id)
         if messages:
-            given = [one.to_dict() for one in messages]
-            await awaited(self._sessions).call(lambda plain: _save(plain, key, given))
+            given = list(messages)
+            await awaited(self._sessions).call(lambda plain: _save(plain, key, [one.to_dict() for one in given]))
 
 
 def _save(plain: Sessions, key: str, given: list[dict[str, Any]]) -> None:

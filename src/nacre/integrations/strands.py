@@ -682,7 +682,7 @@ _SPACE = "session/"
 _VALUES = f"{NAME}:"
 
 
-class NacreStorage(Storage[str, str]):
+class NacreStorage(Storage):
     """The `Storage` of Strands in nacre's sessions of any store; what is written is durable when the call returns.
 
     The snapshots of an agent are a conversation in the session of the same id, as `NacreSessionRepository` has it: of
