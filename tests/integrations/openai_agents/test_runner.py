@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 from agents import (
     Agent,
+    GuardrailFunctionOutput,
+    InputGuardrail,
+    InputGuardrailTripwireTriggered,
     Model,
     ModelResponse,
+    OutputGuardrail,
+    OutputGuardrailTripwireTriggered,
     RunConfig,
     Runner,
     RunState,
@@ -178,6 +183,38 @@ async def fail_and_retry(make: MakeSession) -> list[Any]:
     return [after, model.asked]
 
 
+async def trip_the_guardrail_of_the_input(make: MakeSession) -> list[Any]:
+    async def check(context: Any, agent: Any, given: Any) -> GuardrailFunctionOutput:
+        return GuardrailFunctionOutput(output_info=None, tripwire_triggered="secret" in str(given))
+
+    # It runs before the model, so that what is stored does not depend on which of them is faster.
+    guardrail: InputGuardrail[Any] = InputGuardrail(guardrail_function=check, run_in_parallel=False)
+    model = ScriptedModel([say("hello")], [say("fine")])
+    agent = Agent(name="a", model=model, input_guardrails=[guardrail])
+    await Runner.run(agent, "hi", session=make("s"))
+    with pytest.raises(InputGuardrailTripwireTriggered):
+        await Runner.run(agent, "the secret", session=make("s"))
+    stored = await make("s").get_items()
+    calm = Agent(name="a", model=model)
+    await Runner.run(calm, "never mind", session=make("s"))
+    return [stored, model.asked]
+
+
+async def trip_the_guardrail_of_the_output(make: MakeSession) -> list[Any]:
+    async def check(context: Any, agent: Any, output: Any) -> GuardrailFunctionOutput:
+        return GuardrailFunctionOutput(output_info=None, tripwire_triggered="secret" in str(output))
+
+    guardrail: OutputGuardrail[Any] = OutputGuardrail(guardrail_function=check)
+    model = ScriptedModel([say("hello")], [say("a secret")], [say("fine")])
+    agent = Agent(name="a", model=model, output_guardrails=[guardrail])
+    await Runner.run(agent, "hi", session=make("s"))
+    with pytest.raises(OutputGuardrailTripwireTriggered):
+        await Runner.run(agent, "what is it?", session=make("s"))
+    stored = await make("s").get_items()
+    await Runner.run(agent, "never mind", session=make("s"))
+    return [stored, model.asked]
+
+
 async def rewind_for_a_retry(make: MakeSession) -> list[Any]:
     from agents.run_internal.session_persistence import rewind_session_items  # noqa: PLC0415 - the SDK's own
 
@@ -258,6 +295,8 @@ SCENARIOS: list[Callable[[MakeSession], Awaitable[list[Any]]]] = [
     keep_sessions_apart,
     approve_after_a_restart,
     fail_and_retry,
+    trip_the_guardrail_of_the_input,
+    trip_the_guardrail_of_the_output,
     rewind_for_a_retry,
     choose_the_input,
     compact,
