@@ -137,7 +137,7 @@ class Texts:
     """Texts of so many bytes, none like another; `total` is how much was given out."""
 
     def __init__(self) -> None:
-        self._random = random.Random(1)  # noqa: S311 - the same texts each time
+        self._random = random.Random(1)
         self.total = 0
 
     def __call__(self) -> str:
@@ -159,7 +159,9 @@ def run_steps(saver: BaseCheckpointSaver[Any], texts: Texts, count: int) -> None
     graph.add_node("say", lambda _: {"messages": [AIMessage(texts())]})
     graph.add_edge(START, "say")
     graph.add_conditional_edges("say", lambda it: END if len(it["messages"]) >= count else "say")
-    graph.compile(checkpointer=saver).invoke({"messages": [HumanMessage(texts())]}, {**CONFIG, "recursion_limit": count})
+    graph.compile(checkpointer=saver).invoke(
+        {"messages": [HumanMessage(texts())]}, {**CONFIG, "recursion_limit": count}
+    )
 
 
 def run_requests(saver: BaseCheckpointSaver[Any], texts: Texts, count: int) -> None:
