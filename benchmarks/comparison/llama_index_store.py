@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from llama_index.core.llms import ChatMessage
 from llama_index.core.storage.chat_store import SimpleChatStore
-from nacre.integrations.llama_index import NacreChatStore
 
 import nacre
+from nacre.integrations.llama_index import NacreChatStore
 
 
 class LlamaIndex:

@@ -5,15 +5,12 @@ Both are looked up when a method runs: `AsyncSessions` may be given before they 
 
 from __future__ import annotations
 
-from typing import TypeAlias
-from weakref import WeakKeyDictionary
+from typing import TypeAlias, cast
 
 from nacre.async_sessions import AsyncSessions
 from nacre.sessions import Sessions
 
 AnySessions: TypeAlias = Sessions | AsyncSessions
-
-_awaited: WeakKeyDictionary[Sessions, AsyncSessions] = WeakKeyDictionary()
 
 
 def blocking(sessions: AnySessions) -> Sessions:
@@ -25,7 +22,8 @@ def awaited(sessions: AnySessions) -> AsyncSessions:
     """The sessions for a coroutine, which must not block the event loop."""
     if isinstance(sessions, AsyncSessions):
         return sessions
-    found = _awaited.get(sessions)
-    if found is None:
-        found = _awaited[sessions] = AsyncSessions.of(sessions)
-    return found
+    # They are kept with the sessions, so that both are forgotten together.
+    kept = vars(sessions)
+    if "awaited" not in kept:
+        kept["awaited"] = AsyncSessions.of(sessions)
+    return cast("AsyncSessions", kept["awaited"])

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import msgspec
 from agents.items import TResponseInputItem
@@ -40,6 +42,8 @@ Item: TypeAlias = Any
 T = TypeVar("T")
 
 _MAX_KEPT = 1000
+_MAX_BYTES = 2**20
+_MAX_TAILS = 64
 _MAX_DEPTH = 90
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 _TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
@@ -57,7 +61,35 @@ class _Tail(NamedTuple):
     version: Version
     items: list[bytes]
     end: int
+    size: int
     is_whole: bool
+
+
+class _Tails:
+    """The tails of the sessions of a store that were used last: a server makes a `NacreSession` for each request."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._tails: OrderedDict[str, _Tail] = OrderedDict()
+
+    def get(self, key: str) -> _Tail | None:
+        with self._lock:
+            found = self._tails.get(key)
+            if found is not None:
+                self._tails.move_to_end(key)
+            return found
+
+    def put(self, key: str, tail: _Tail | None) -> None:
+        with self._lock:
+            self._tails.pop(key, None)
+            # One that is too long is forgotten: the next read begins with what was asked for.
+            if tail is not None and tail.size <= _MAX_BYTES:
+                self._tails[key] = tail
+                if len(self._tails) > _MAX_TAILS:
+                    self._tails.popitem(last=False)
+
+
+_tails: WeakKeyDictionary[AsyncSessions, _Tails] = WeakKeyDictionary()
 
 
 class NacreSession:
@@ -66,8 +98,9 @@ class NacreSession:
     `sessions` are `Sessions` or `AsyncSessions`, of any store. Several may have the same id, in several processes.
     `clear_session` and `pop_item` take items out of the history; they stay in the transcript.
 
-    It remembers the last items that it has read or added, at most 2,000, and reads them again only if somebody else
-    has written to the session.
+    The last items that were read or added are remembered, at most 2,000 items and 1 MiB of each of the last 64
+    sessions, for all that are made of the same `sessions`. They are read again only if somebody else has written to
+    the session.
     """
 
     session_id: str
@@ -89,7 +122,7 @@ class NacreSession:
             if isinstance(session_settings, dict)
             else session_settings or SessionSettings()
         )
-        self._tail: _Tail | None = None
+        self._tails = _tails.setdefault(self._sessions, _Tails())
 
     def __repr__(self) -> str:
         return f"NacreSession({self.session_id!r})"
@@ -172,7 +205,7 @@ class NacreSession:
     # ---- in a thread
 
     def _read(self, plain: Sessions, most: int | None) -> list[TResponseInputItem]:
-        tail = self._tail
+        tail = self._tails.get(self.session_id)
         if tail is not None and most is not None and (tail.is_whole or tail.end >= most):  # noqa: SIM102 - the second reads
             if plain.is_at(self.session_id, tail.version):
                 last = tail.items[max(tail.end - most, 0) : tail.end]
@@ -188,23 +221,28 @@ class NacreSession:
         items = items if most is None else items[-most:]
         if most is not None and most <= _MAX_KEPT and now.n and not any(map(_is_text, now.messages)):
             is_whole = len(now.messages) >= now.live
-            self._tail = _Tail(Version(now.n, now.generation), list(map(_encode, items)), len(items), is_whole)
+            kept = list(map(_encode, items))
+            tail = _Tail(Version(now.n, now.generation), kept, len(kept), sum(map(len, kept)), is_whole)
+            self._tails.put(self.session_id, tail)
         return items
 
     def _add(self, plain: Sessions, items: Iterable[TResponseInputItem]) -> None:
         given = list(items)
         messages = to_messages(given)
-        before = self._tail
+        before = self._tails.get(self.session_id)
         number = plain.add_messages(self.session_id, messages)
-        self._tail = None
+        self._tails.put(self.session_id, None)
         if before is None or before.version.n + len(given) != number or any(map(_is_text, messages)):
             return
         # Nobody else has written since: what is remembered goes on.
-        kept, is_whole = before.items, before.is_whole
-        kept.extend(list(map(_encode, given)))
+        kept, new, is_whole = before.items, list(map(_encode, given)), before.is_whole
+        kept.extend(new)
+        size = before.size + sum(map(len, new))
         if len(kept) > 2 * _MAX_KEPT:
             kept, is_whole = kept[-_MAX_KEPT:], False
-        self._tail = _Tail(Version(number, before.version.generation), kept, len(kept), is_whole)
+            size = sum(map(len, kept))
+        version = Version(number, before.version.generation)
+        self._tails.put(self.session_id, _Tail(version, kept, len(kept), size, is_whole))
 
     def _pop(self, plain: Sessions) -> TResponseInputItem | None:
         while True:

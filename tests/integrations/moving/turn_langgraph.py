@@ -8,9 +8,9 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
-from nacre.integrations.langgraph import NacreSaver, read_messages
 
 import nacre
+from nacre.integrations.langgraph import NacreSaver, read_messages
 
 PLACE, KEY, QUESTION = sys.argv[1:]
 ID = "call_" + QUESTION.replace(" ", "_")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
+import time
+import weakref
 from threading import Event
 from typing import Any
 
@@ -99,6 +102,50 @@ def test_items_that_are_remembered_are_not_those_of_the_caller() -> None:
 
     with nacre.open(":memory:") as sessions:
         asyncio.run(run(sessions))
+
+
+def test_long_items_are_read_as_they_were_given_whatever_is_remembered() -> None:
+    long: list[Any] = [{"role": "user", "content": f"{n}" * 400_000} for n in range(6)]
+
+    async def run(sessions: nacre.Sessions) -> None:
+        for item in long:
+            # A server makes a session for each request.
+            await NacreSession("s", sessions).add_items([item])
+            await NacreSession("s", sessions).get_items(2)
+        assert await NacreSession("s", sessions).get_items(2) == long[-2:]
+        assert await NacreSession("s", sessions).get_items() == long
+
+    with nacre.open(":memory:") as sessions:
+        asyncio.run(run(sessions))
+
+
+def test_many_sessions_of_one_store_each_have_their_own_items() -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        for n in range(100):
+            session = NacreSession(f"s{n % 70}", sessions)
+            await session.add_items([{"role": "user", "content": f"{n}"}])
+            await session.get_items(5)
+        for n in range(70):
+            expected = [n, n + 70] if n < 30 else [n]
+            items: list[Any] = await NacreSession(f"s{n}", sessions).get_items(5)
+            assert [item["content"] for item in items] == [f"{one}" for one in expected]
+
+    with nacre.open(":memory:") as sessions:
+        asyncio.run(run(sessions))
+
+
+def test_sessions_that_nobody_has_any_more_are_forgotten_with_what_was_remembered() -> None:
+    sessions = nacre.open(":memory:")
+    asyncio.run(NacreSession("s", sessions).add_items([HELLO]))
+    sessions.close()
+    seen = weakref.ref(sessions)
+    del sessions
+    deadline = time.monotonic() + 30
+    while seen() is not None and time.monotonic() < deadline:
+        # The threads of the sessions end a moment after their last work.
+        gc.collect()
+        time.sleep(0.01)
+    assert seen() is None
 
 
 def test_an_erased_item_is_not_remembered(place: str) -> None:
