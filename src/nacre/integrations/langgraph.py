@@ -9,8 +9,9 @@ Everything else is in records `x.langgraph`, of three kinds (`k`):
     w   pending writes of a task, for checkpoint `cp`
     d   checkpoints stored before it that are no longer listed: all but those in `keep`, or those of some `runs`
 
-A value is JSON (`j`), messages (`m`), or what the serializer made of it (`t` and `b`). With a serializer other than
-LangGraph's own, such as one that encrypts, everything is stored by it, the content of messages too.
+A value is JSON (`j`), messages (`m`), an object of values (`o`), or what the serializer made of it (`t` and `b`).
+With a serializer other than LangGraph's own, such as one that encrypts, everything is stored by it, the content of
+messages too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from itertools import islice
 from operator import attrgetter, itemgetter
 from threading import Lock, RLock
 from typing import Any, NamedTuple, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import msgspec
 from langchain_core.messages import (
@@ -76,6 +78,7 @@ _MAX_RECORDS = 64
 _MAX_TAIL = 1000
 _MAX_POPS = 32
 _CHECKED = 4
+_PART_COMPARED = 500
 _PART = 32
 _MAX_DEPTH = 90
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
@@ -95,19 +98,40 @@ class _Row(NamedTuple):
     state: State
 
 
-class _History(NamedTuple):
+class _History:
     """The live messages of a thread: their records, as they were last given out or put, and what they were then.
 
     Anyone who was given a message may have changed it in place. `contents` tells that for all of them, and `last`, how
     the last few were stored, tells it for every field of these. Both are copies; `fields`, which have the contents as
     they are now, belong to the messages.
+
+    A checkpoint compares the contents of some messages, so that it costs no more in a long history: those of the last
+    ones, and in turn those of the others.
     """
 
-    numbers: list[int]
-    messages: list[BaseMessage]
-    fields: list[dict[str, Any]]
-    contents: list[Any]
-    last: list[bytes]
+    def __init__(self, numbers: list[int], messages: list[BaseMessage], last: list[bytes]) -> None:
+        self.numbers: list[int] = []
+        self.messages: list[BaseMessage] = []
+        self.fields: list[dict[str, Any]] = []
+        self.contents: list[Any] = []
+        self._compared = 0
+        self.grow(numbers, messages, last)
+
+    def grow(self, numbers: Iterable[int], messages: list[BaseMessage], last: list[bytes]) -> None:
+        """Take in further messages, in place: a copy would cost as much as the history is long."""
+        fields = list(map(_fields, messages))
+        self.numbers += numbers
+        self.messages += messages
+        self.fields += fields
+        self.contents += _copy_contents(fields)
+        self.last = last
+
+    def parts_to_compare(self, size: int) -> tuple[slice, slice]:
+        """The parts whose contents the next checkpoint compares, where `size` messages stay."""
+        recent = slice(max(size - _PART_COMPARED, 0), size)
+        begun = self._compared if self._compared < recent.start else 0
+        self._compared = begun + _PART_COMPARED
+        return slice(begun, min(self._compared, recent.start)), recent
 
 
 class _Index:
@@ -199,6 +223,9 @@ class _Threads:
                 total -= sizes[self._found.popitem(last=False)[0]]
 
 
+_shared: WeakKeyDictionary[AnySessions, _Threads] = WeakKeyDictionary()
+
+
 class _Place(NamedTuple):
     """What a config names."""
 
@@ -224,9 +251,11 @@ class NacreSaver(BaseCheckpointSaver[int]):
     `sessions` are `Sessions` or `AsyncSessions`, of any store; several savers may have the same, in several processes.
     What is put is durable when the call returns.
 
-    The messages of threads that were used last are kept in memory, at most 200,000, and given to every reader of the
-    process: like all state of a graph they are replaced, not changed. Where the content of one was changed in place,
-    that is noticed, and what is stored is read again.
+    The messages of threads that were used last are kept in memory, at most 200,000, for all savers of the same
+    `sessions`, and given to every reader of the process: like all state of a graph they are replaced, not changed.
+    Where the content of one was changed in place, that is noticed: a reader is given what is stored, and a checkpoint
+    stores the new content. Of messages further back than the last 500 a checkpoint compares only 500, and other ones
+    the next time.
 
     `prune` and `delete_for_runs` take checkpoints out of every list; the session keeps what they were made of.
     `delete_thread` erases everything.
@@ -237,7 +266,8 @@ class NacreSaver(BaseCheckpointSaver[int]):
         if not isinstance(sessions, Sessions | AsyncSessions):
             raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
         self._sessions = sessions
-        self._threads = _Threads()
+        # Values made by a serializer of one's own are for those who have it.
+        self._threads = _Threads() if serde is not None else _shared.setdefault(sessions, _Threads())
 
     def __repr__(self) -> str:
         return f"NacreSaver({self._sessions!r})"
@@ -523,13 +553,8 @@ class NacreSaver(BaseCheckpointSaver[int]):
                 return known.messages[start:end]
         found = plain.read(key, lambda view: _read_live(view, state, self.serde)) or ([], [])
         if (state.hd, state.live) == (thread.index.state.hd, thread.index.state.live):
-            thread.history = self._history(*found)
-            return [*thread.history.messages]
+            thread.history = _History(*found, self._pack_last(found[1]))
         return found[1]
-
-    def _history(self, numbers: builtins.list[int], messages: builtins.list[BaseMessage]) -> _History:
-        fields = list(map(_fields, messages))
-        return _History(numbers, messages, fields, _copy_contents(fields), self._pack_last(messages))
 
     def _pack_last(self, messages: builtins.list[BaseMessage]) -> builtins.list[bytes]:
         return [_pack(dump_message(message, self.serde)) for message in messages[-_CHECKED:]]
@@ -706,26 +731,21 @@ class NacreSaver(BaseCheckpointSaver[int]):
     def _follow(self, thread: _Thread, change: _Change, messages: builtins.list[BaseMessage], n: int) -> None:
         """Remember the history after a change whose last record is `n`."""
         before = cast("_History", thread.history)
-        numbers = before.numbers[change.kept]
-        # What is remembered are contents of these very messages: what is the same object is equal at once.
-        is_same = bool(numbers) and messages[len(numbers) - 1] is before.messages[change.kept][-1]
-        fields = before.fields[change.kept] if is_same else []
-        contents = before.contents[change.kept] if is_same else []
-        fields += map(_fields, messages[len(fields) :])
-        contents += _copy_contents(fields[len(contents) :])
+        count, checked = change.kept.stop - change.kept.start, min(_CHECKED, len(messages))
         last = (before.last if change.kept.stop == len(before.numbers) else []) + [*map(_pack, change.added)]
-        if len(last) < min(_CHECKED, len(messages)):
-            last = self._pack_last(messages)
-        numbers += range(n - len(change.added), n)
-        last = last[-min(_CHECKED, len(messages)) :] if messages else []
-        thread.history = _History(numbers, [*messages], fields, contents, last)
+        last = last[-checked:] if len(last) >= checked else self._pack_last(messages)
+        numbers = range(n - len(change.added), n)
+        if count == len(before.numbers) and (not count or messages[count - 1] is before.messages[-1]):
+            before.grow(numbers, messages[count:], last)
+        else:
+            thread.history = _History([*before.numbers[change.kept], *numbers], messages, last)
         self._threads.trim()
 
     def _change(self, plain: Sessions, key: str, thread: _Thread, wanted: builtins.list[Any]) -> _Change | None:
         """How the history becomes the wanted list; None if that is not one of messages."""
         if thread.history is None:
             self._messages(plain, key, thread, thread.index.state)
-        known = thread.history or _History([], [], [], [], [])
+        known = thread.history or _History([], [], [])
         thread.history = known
         count = len(known.messages)
         # 1. Nearly always it has grown: the same messages, and further ones.
@@ -758,8 +778,9 @@ class NacreSaver(BaseCheckpointSaver[int]):
         size = min(len(rest), len(wanted))
         if size == len(rest):
             # The same objects are equal at once; only their contents may have been changed in place.
-            same = wanted[:size]
-            if same == rest and list(map(_content, fields)) == contents:
+            same = wanted[:size] if size < len(wanted) else wanted
+            parts = known.parts_to_compare(size)
+            if same == rest and all(list(map(_content, fields[part])) == contents[part] for part in parts):
                 checked = min(size, len(known.last))
                 last = [_pack(dump_message(message, self.serde)) for message in same[size - checked :]]
                 if last == known.last[len(known.last) - checked :]:
@@ -879,6 +900,9 @@ class NacreSaver(BaseCheckpointSaver[int]):
             if is_exact(value, _MAX_DEPTH):
                 # A copy: the record is remembered, and a node may change the value in place.
                 return {"j": _copy_json(value)}
+            if type(value) is dict and all(type(name) is str and is_exact(name, 0) for name in value):
+                # What a graph is called with: texts in it stay texts.
+                return {"o": {name: self._encode(one) for name, one in value.items()}}
         kind, encoded = self.serde.dumps_typed(value)
         return {"t": kind, "b": encoded}
 
@@ -887,6 +911,8 @@ class NacreSaver(BaseCheckpointSaver[int]):
             return _copy_json(kept["j"])
         if "m" in kept:
             return [load_message(msgspec.convert(one, Message), self.serde) for one in kept["m"]]
+        if "o" in kept:
+            return {name: self._decode(one) for name, one in kept["o"].items()}
         return self.serde.loads_typed((kept["t"], kept["b"]))
 
 

@@ -107,7 +107,7 @@ def test_a_value_that_cannot_be_stored_changes_nothing() -> None:
         with pytest.raises(TypeError):
             saver.put(THREAD, wrong, {}, {"messages": 1, "value": 1})
         assert saver.get_tuple(THREAD) == before
-        assert NacreSaver(sessions).get_tuple(THREAD) == before
+        assert NacreSaver(nacre.AsyncSessions.of(sessions)).get_tuple(THREAD) == before
 
 
 def test_a_copy_never_replaces_a_session() -> None:
@@ -173,7 +173,7 @@ def test_no_call_blocks_the_event_loop(root: Path, method: str) -> None:
             for _ in range(2):
                 first.put(THREAD, make_checkpoint(), {"run_id": "run"}, {"messages": 1})
             sessions.__class__ = Slow
-            calling = asyncio.ensure_future(AWAITED[method](NacreSaver(sessions)))
+            calling = asyncio.ensure_future(AWAITED[method](NacreSaver(nacre.AsyncSessions.of(sessions))))
             turns = 0
             while not calling.done():
                 await asyncio.sleep(0.01)

@@ -143,7 +143,7 @@ class Pair:
     def check(self) -> None:
         """Every checkpoint has the same values in both, for this saver and for one that has seen nothing."""
         newest: Any = {"configurable": {"thread_id": "t"}}
-        for saver in (self.savers[0], NacreSaver(self.sessions)):
+        for saver in (self.savers[0], NacreSaver(nacre.AsyncSessions.of(self.sessions))):
             for id in [None, *reversed(self.ids)]:
                 config: Any = {"configurable": {**newest["configurable"], "checkpoint_ns": "", "checkpoint_id": id}}
                 ours, theirs = (one.get_tuple(config) for one in (saver, self.savers[1]))
@@ -280,6 +280,19 @@ def test_content_that_was_changed_in_place_is_noticed_however_old_it_is() -> Non
         change_content(messages[10])
         pair.put({"messages": messages}, pair.ids[-1])
         pair.check()
+
+
+def test_content_far_back_that_was_changed_in_place_is_stored_by_one_of_the_next_checkpoints() -> None:
+    with nacre.open(":memory:") as sessions:
+        pair = Pair(sessions)
+        messages = [HumanMessage(f"{at}", id=f"{at}") for at in range(2200)]
+        pair.put({"messages": messages})
+        for at in (700, 100, 1900):
+            messages[at].content = "changed"
+            for _ in range(5):
+                messages = [*messages, HumanMessage("next", id=f"{len(messages)}")]
+                pair.put({"messages": messages}, pair.ids[-1])
+            assert [one.content for one in sessions.get_history("t")] == [one.content for one in messages]
 
 
 def test_values_that_are_changed_in_place_stay_as_they_were_put() -> None:

@@ -95,7 +95,7 @@ def test_delta_channels_are_whole_after(
             turn(graph, "t", text)
         change(saver)
         turn(graph, key, "four")
-        for one in (saver, NacreSaver(sessions)):
+        for one in (saver, NacreSaver(nacre.AsyncSessions.of(sessions))):
             again = make_deltas(frequency).compile(checkpointer=one)
             assert again.get_state(thread(key)).values == expected.get_state(thread("t")).values
 
@@ -127,9 +127,10 @@ def test_writes_may_come_before_their_checkpoint(earlier: int, is_another: bool,
         for id in ids[:-1]:
             saver.put(thread("t"), make_checkpoint(id), {}, {})
         config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": ids[-1]}}
-        (NacreSaver(sessions) if is_another else saver).put_writes(config, [("a", 1), ("b", [2])], "task")
+        another = NacreSaver(nacre.AsyncSessions.of(sessions)) if is_another else saver
+        another.put_writes(config, [("a", 1), ("b", [2])], "task")
         saver.put(thread("t"), make_checkpoint(ids[-1]), {}, {})
-        for one in (saver, NacreSaver(sessions)):
+        for one in (saver, NacreSaver(nacre.AsyncSessions.of(sessions))):
             found = one.get_tuple(config)
             assert found is not None
             assert found.pending_writes == [("task", "a", 1), ("task", "b", [2])]
