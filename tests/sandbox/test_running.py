@@ -262,10 +262,17 @@ def test_nobody_waits_while_a_sandbox_is_taken_down(kind: str, tmp_path: Path) -
             threads.append(threading.get_ident())
 
     async def main() -> None:
-        box = await sandbox(kind, tmp_path)
+        hidden = tmp_path / "hidden"
+        hidden.write_text("old")
+        box = await sandbox(kind, tmp_path, hidden=[str(hidden)])
+        assert isinstance(box, Sandboxed)
         sys.addaudithook(note)  # it stays, and notes nothing any more
-        for _ in range(3):
+        for number in range(3):
             await box.run(["true"], timeout=20, max_bytes=100)
+            # The one that is made ready is for other files by then, and is taken down unused.
+            box.prepare()
+            (tmp_path / "new").write_text(f"{number}")
+            (tmp_path / "new").replace(hidden)
         await asyncio.get_running_loop().shutdown_default_executor()
         is_over.set()  # the one that is ready for the next command goes with the box
 

@@ -132,16 +132,15 @@ class Sandboxed:
         if self._soon is not None:
             self._soon.cancel()
         ready, self._ready = self._ready, None
-        policy = self._make_policy()
+        loop, policy = asyncio.get_running_loop(), self._make_policy()
         if ready is not None and not (ready.alive and ready.made_for == (policy, fingerprint(policy))):
-            ready.discard()
+            loop.run_in_executor(None, ready.discard)
             ready = None
         cell = ready or self._start(policy)
         try:
             await cell.order(self._backend.script(command))
             return await follow(cell, timeout=timeout, max_bytes=max_bytes)
         finally:
-            loop = asyncio.get_running_loop()
             # Nothing runs in it any more; to take it down and to empty its scratch folder, nobody need wait.
             loop.run_in_executor(None, cell.discard)
             self._soon = loop.call_later(_PREPARE_AFTER, _prepare, weakref.ref(self))
