@@ -337,6 +337,35 @@ def test_a_title_and_an_undo_copy_that_repeat_a_message_go_with_it(tmp_path: Pat
         assert traces(SECRET, tmp_path) == traces(SECRET[:20], tmp_path) == []
 
 
+@pytest.mark.parametrize("text", [SECRET, "1234"])
+def test_values_of_a_graph_that_repeat_a_message_go_with_it(text: str, tmp_path: Path) -> None:
+    said = {"m": [{"role": "user", "content": text}]}
+    with nacre.open(tmp_path / "store") as sessions:
+        sessions.append("k", "x.langgraph", {"k": "w", "cp": "1", "w": [[0, "messages", said]]})
+        n = sessions.add_message("k", "user", text)
+        sessions.append("k", "x.langgraph", {"k": "c", "id": "1", "set": {"__start__": {"o": {"messages": said}}}})
+        sessions.append("k", "x.langgraph", {"k": "c", "id": "2", "set": {"notes": {"j": ["other"]}}})
+        sessions.append("k", "x.langgraph", {"k": "c", "id": "3"})
+        sessions.append("k", "x.langgraph", ["not", "ours", text])
+        assert sessions.redact("k", n).erased == (2, 3, 4)
+        assert [entry.data for entry in sessions.records("k", "x.langgraph")][:4] == [
+            {"k": "w", "cp": "1"},
+            {"k": "c", "id": "1"},
+            {"k": "c", "id": "2", "set": {"notes": {"j": ["other"]}}},
+            {"k": "c", "id": "3"},
+        ]
+
+
+def test_bytes_of_a_graph_that_have_a_message_in_them_go_with_it(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        n = sessions.add_message("k", "user", SECRET)
+        packed = b"\x81\xff" + SECRET.encode() + b"\x00"
+        sessions.append("k", "x.langgraph", {"k": "c", "set": {"value": {"t": "msgpack", "b": packed}}})
+        assert sessions.redact("k", n).erased == (2, 3)
+        assert traces(SECRET, tmp_path) == []
+        assert [entry.data for entry in sessions.records("k", "x.langgraph")] == [{"k": "c"}]
+
+
 def test_notes_can_be_erased_however_short(tmp_path: Path) -> None:
     with nacre.open(tmp_path / "store") as sessions:
         sessions.append("k", "x.pin", 7)

@@ -1,4 +1,4 @@
-"""Records of a session that repeat what a message of it says: titles, and copies of files for an undo."""
+"""Records of a session that repeat what a message of it says: titles, copies of files for an undo, graphs' values."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from typing import Any
 
 import msgspec
 
+from nacre.codec import data_of
 from nacre.history.message_text import text_of
 from nacre.records import Record, Records
-from nacre.storage.holes import FILE_COPY
+from nacre.storage.holes import COPIES, FILE_COPY
 
 _ALIKE = 16
-"""A file has a text of a message if that is at least so long; shorter ones are everywhere."""
+"""A text has another one in it if that is at least so long; shorter ones are everywhere."""
 
 
 def copies_of(view: Records, record: Record) -> list[int]:
-    """The numbers of the records that repeat a message: its first words as a title, and files with a text of it.
+    """The numbers of the records that repeat a message: its first words as a title, and what has a text of it.
 
     A text of at least 16 characters that the message has anywhere, in the arguments of a call too, is looked for in
-    the copies of files. What somebody wrote in words of their own, as a summary, is not found.
+    the copies of files and in the values of LangGraph; a shorter one is found there if it is all of a text. What
+    somebody wrote in words of their own, as a summary, is not found.
     """
     if record.m is None:
         return []
@@ -27,16 +29,18 @@ def copies_of(view: Records, record: Record) -> list[int]:
     message = msgspec.to_builtins(record.m)
     said = [message.get(name) for name in ("content", "reasoning", "tool_calls", "media")]
     texts = {text for text in _texts(said) if len(text) >= _ALIKE}
+    short = {text for text in _texts(message.get("content")) if 0 < len(text) < _ALIKE}
     found = []
     for other in view.all():
         if other.t == "meta":
             title = (other.meta or {}).get("title")
             if isinstance(title, str) and title and line and _is_beginning(title, line):
                 found.append(other.n)
-        elif other.t == FILE_COPY and texts:
-            data = (other if other.blobs is None else view.whole(other)).data
-            before = data.get("before") if isinstance(data, dict) else None
-            if isinstance(before, str) and any(text in before for text in texts):
+        elif other.t in COPIES and (texts or short):
+            data = data_of(other if other.blobs is None else view.whole(other))
+            kept = [data.get(name) for name in COPIES[other.t]] if isinstance(data, dict) else []
+            whole = short if other.t != FILE_COPY else ()
+            if any(one in whole or any(text in one for text in texts) for one in _texts(kept)):
                 found.append(other.n)
     return found
 
@@ -57,6 +61,8 @@ def _texts(value: Any) -> Iterator[str]:
             except (msgspec.DecodeError, RecursionError):
                 return
             yield from _texts(inner)
+    elif isinstance(value, bytes):
+        yield value.decode(errors="ignore")
     elif isinstance(value, dict):
         for inner in value.values():
             yield from _texts(inner)

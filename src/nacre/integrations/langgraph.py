@@ -5,7 +5,7 @@ channel `messages` of the root graph, if that is a list of LangChain's messages.
 Everything else is in records `x.langgraph`, of three kinds (`k`):
 
     c   a checkpoint. `set` has the values that are new in it, by channel; `at` the numbers of the records that have
-        the others. A list of messages is only its length there: it is the history as it was after that record.
+        the others. If the list of messages is new, `live` is its length: it is the history as it was after that record.
     w   pending writes of a task, for checkpoint `cp`
     d   checkpoints stored before it that are no longer listed: all but those in `keep`, or those of some `runs`
 
@@ -63,7 +63,7 @@ from nacre.errors import Conflict, InvalidArgument
 from nacre.history.pairing import as_shown, pair
 from nacre.history.session_state import chain, meta
 from nacre.integrations.access import AnySessions, awaited, blocking
-from nacre.messages import Message, ToolCall, Version
+from nacre.messages import ERASED_TEXT, Message, ToolCall, Version
 from nacre.records import AppendRecord, Pop, Record, Rewind, SetMeta, State, Truncate, View
 from nacre.sessions import AnyOperation, Sessions
 
@@ -503,7 +503,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
         self, plain: Sessions, key: str, thread: _Thread, n: int, row: _Row, channels: Collection[str] | None
     ) -> dict[str, Any]:
         """The values of a checkpoint, or of some of its channels."""
-        places = {**row.data.get("at", {}), **dict.fromkeys(row.data.get("set", ()), n)}
+        places = _places(n, row.data)
         if channels is not None:
             places = {channel: place for channel, place in places.items() if channel in channels}
         rows = self._rows(plain, key, thread, sorted({*places.values()} - {n}))
@@ -511,13 +511,13 @@ class NacreSaver(BaseCheckpointSaver[int]):
         values: dict[str, Any] = {}
         for channel, place in places.items():
             one = rows.get(place)
-            kept = one.data["set"].get(channel) if one is not None else None
-            if one is None or kept is None:
+            if one is None:
                 continue
-            if "live" in kept:
+            # What was erased is no longer in `set`.
+            if channel in (kept := one.data.get("set", {})):
+                values[channel] = self._decode(kept[channel])
+            elif channel == MESSAGES and "live" in one.data:
                 values[channel] = self._messages(plain, key, thread, one.state)
-            else:
-                values[channel] = self._decode(kept)
         return values
 
     def _writes(  # noqa: PLR0913, PLR0917 - the thread, and what is wanted of it
@@ -529,7 +529,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
         found: dict[tuple[str, int], tuple[tuple[str, str, int], str, Any]] = {}
         for row in (rows[n] for n in numbers if n in rows):
             task, path = row.data["task"], row.data.get("path", "")
-            for at, channel, value in row.data["w"]:
+            for at, channel, value in row.data.get("w", ()):
                 # An error or an interrupt replaces the one before it; anything else that is written again is a retry.
                 if at < 0 or (task, at) not in found:
                     found[task, at] = ((path, task, at), channel, value)
@@ -633,7 +633,8 @@ class NacreSaver(BaseCheckpointSaver[int]):
                     # What others have said since is kept until the graph has had the chance to take it in.
                     change = None
                 elif change is not None:
-                    written["set"][MESSAGES] = {"live": len(cast("builtins.list[Any]", messages))}
+                    data["live"] = len(cast("builtins.list[Any]", messages))
+                    written["set"].pop(MESSAGES, None)
                     written["at"].pop(MESSAGES, None)
                 elif messages is not None and MESSAGES in written["set"]:
                     written["set"][MESSAGES] = self._encode(messages)
@@ -663,7 +664,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
             row = self._rows(plain, key, thread, [n]).get(n) if n is not None else None
             if n is not None and row is not None:
                 known = self._decode(row.data["cp"])["channel_versions"]
-                places = {**row.data.get("at", {}), **dict.fromkeys(row.data.get("set", ()), n)}
+                places = _places(n, row.data)
                 before = {channel: at for channel, at in places.items() if known.get(channel) == versions.get(channel)}
         found: dict[str, Any] = {"set": {}, "at": {}}
         for channel in versions:
@@ -731,14 +732,16 @@ class NacreSaver(BaseCheckpointSaver[int]):
     def _follow(self, thread: _Thread, change: _Change, messages: builtins.list[BaseMessage], n: int) -> None:
         """Remember the history after a change whose last record is `n`."""
         before = cast("_History", thread.history)
-        count, checked = change.kept.stop - change.kept.start, min(_CHECKED, len(messages))
-        last = (before.last if change.kept.stop == len(before.numbers) else []) + [*map(_pack, change.added)]
-        last = last[-checked:] if len(last) >= checked else self._pack_last(messages)
+        count = change.kept.stop - change.kept.start
         numbers = range(n - len(change.added), n)
+        last = [*(before.last if change.kept.stop == len(before.numbers) else ()), *map(_pack, change.added)]
+        last = last[-_CHECKED:] if len(last) >= min(_CHECKED, len(messages)) else self._pack_last(messages)
         if count == len(before.numbers) and (not count or messages[count - 1] is before.messages[-1]):
             before.grow(numbers, messages[count:], last)
         else:
-            thread.history = _History([*before.numbers[change.kept], *numbers], messages, last)
+            kept = before.messages[change.kept]
+            known = [old if _is_erased(old) else new for old, new in zip(kept, messages, strict=False)]
+            thread.history = _History([*before.numbers[change.kept], *numbers], [*known, *messages[count:]], last)
         self._threads.trim()
 
     def _change(self, plain: Sessions, key: str, thread: _Thread, wanted: builtins.list[Any]) -> _Change | None:
@@ -787,7 +790,15 @@ class NacreSaver(BaseCheckpointSaver[int]):
                     return size
                 size -= next(checked - at for at in range(checked) if last[at] != known.last[at - checked])
                 return size
-        return next((at for at in range(size) if wanted[at] != rest[at] or wanted[at].content != contents[at]), size)
+        # What was erased meanwhile stays so, though a graph that is running still has it.
+        return next(
+            (
+                at
+                for at in range(size)
+                if (wanted[at] != rest[at] or wanted[at].content != contents[at]) and not _is_erased(rest[at])
+            ),
+            size,
+        )
 
     def _go_back(self, plain: Sessions, key: str, number: int, count: int) -> builtins.list[AnyOperation]:
         """Operations after which message `number` is the last one, where `count` follow it."""
@@ -937,7 +948,8 @@ def _read_news(view: View, known: _Index, ns: str | None, *, is_enough: bool) ->
     if is_enough and view.uid == known.uid and view.n >= known.n:
         count = 0
         for record in view.back(view.n):
-            if record.n <= known.n:
+            # After a mark, earlier records may not be what they were: content may have been erased.
+            if record.n <= known.n or record.t == "mark":
                 break
             count += 1
             _take(record, ours)
@@ -989,6 +1001,17 @@ def _read_live(view: View, state: State, serde: SerializerProtocol) -> tuple[lis
         else:
             messages.append(_from_other(message, f"{view.key}@{record.n}"))
     return numbers[::-1], messages[::-1]
+
+
+def _places(n: int, data: Mapping[str, Any]) -> dict[str, int]:
+    """The records that have the values of a checkpoint, by channel."""
+    own = (*data.get("set", ()), *([MESSAGES] if "live" in data else ()))
+    return {**data.get("at", {}), **dict.fromkeys(own, n)}
+
+
+def _is_erased(message: BaseMessage) -> bool:
+    """Tell whether a message stands for one whose content was erased."""
+    return message.content == ERASED_TEXT and message.id is not None and "@" in message.id
 
 
 def _drops_only_others(key: str, thread: _Thread, change: _Change) -> bool:

@@ -16,6 +16,8 @@ _ALIKE = 16
 """So many bytes of an erased content are taken for a part of it."""
 FILE_COPY = "x.file"
 """The kind of a record that keeps a file as it was before the agent changed it."""
+COPIES = {FILE_COPY: ("before",), "x.langgraph": ("set", "w")}
+"""The kinds of records that may repeat what a message says, and which fields of their data do; the others stay."""
 _LINKS = ("role", "tool_calls", "tool_call_id", "model", "created", "extra")
 _NO_CHECKSUM = "00000000"
 
@@ -91,10 +93,10 @@ def hole(raw: bytes, erased: Erased) -> bytes | None:
             left.pop(name, None)
         if "m" in left:
             left["m"] = _links(found["m"])
-        if record.t == FILE_COPY and isinstance(record.data, dict):
+        if record.t in COPIES and isinstance(record.data, dict):
+            kept = {name: value for name, value in record.data.items() if name not in COPIES[record.t]}
             # Without its content it must not look like a file that was not there before: an undo would remove that.
-            kept = {name: value for name, value in record.data.items() if name != "before"}
-            left["data"] = {**kept, "is_too_large": True}
+            left["data"] = {**kept, "is_too_large": True} if record.t == FILE_COPY else kept
         if record.restored_from is not None:
             left["restored_from"] = (*record.restored_from[:2], _NO_CHECKSUM)
     if _plain(left) == _plain({name: value for name, value in found.items() if name not in ("gone", "st", "br")}):

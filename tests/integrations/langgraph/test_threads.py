@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -250,6 +251,49 @@ def test_what_others_add_is_in_the_history_and_the_next_state_decides(place: str
         said = ["one", "I have read 1.", "two", "I have read 3."]
         assert [one.content for one in sessions.get_history("t")] == said
         assert "from outside" in contents_of_records(sessions, "t")
+
+
+def test_an_erased_message_is_in_no_file_and_in_no_state(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        graph = make_chat().compile(checkpointer=NacreSaver(sessions))
+        for text in ("My name is Ann.", "The secret is 4711-0815.", "Go on."):
+            graph.invoke({"messages": [HumanMessage(text, id=text[:2])]}, thread("t"))
+        now = sessions.snapshot("t")
+        sessions.redact("t", now.numbers[2])
+        found = graph.invoke({"messages": [HumanMessage("And on.")]}, thread("t"))
+        assert [one.text for one in found["messages"]] == [
+            "My name is Ann.",
+            "I have read 1.",
+            "[erased]",
+            "I have read 3.",
+            "Go on.",
+            "I have read 5.",
+            "And on.",
+            "I have read 7.",
+        ]
+        assert all("4711" not in str(one) for one in graph.get_state_history(thread("t")))
+    assert [file for file in root.rglob("*") if file.is_file() and b"4711" in file.read_bytes()] == []
+
+
+def test_a_graph_that_is_running_does_not_store_again_what_was_erased(root: Path) -> None:
+    with nacre.open(root) as sessions:
+
+        def erase(_: MessagesState) -> dict[str, Any]:
+            sessions.redact("t", sessions.snapshot("t").numbers[0])
+            return {}
+
+        builder: Any = make_chat()
+        builder.add_node("erase", erase)
+        builder.add_node("end", lambda _: {"messages": [AIMessage("Done.", id="done")]})
+        builder.add_edge("answer", "erase")
+        builder.add_edge("erase", "end")
+        graph = builder.compile(checkpointer=NacreSaver(sessions))
+        question: Any = {"messages": [HumanMessage("The secret is 4711-0815.")]}
+        graph.invoke(question, thread("t"), durability="sync")
+        read = [one.text for one in graph.get_state(thread("t")).values["messages"]]
+        assert read == ["[erased]", "I have read 1.", "Done."]
+        assert len(contents_of_records(sessions, "t")) == 3
+    assert [file for file in root.rglob("*") if file.is_file() and b"4711" in file.read_bytes()] == []
 
 
 def test_other_sessions_are_no_threads(place: str) -> None:
