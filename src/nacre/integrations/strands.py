@@ -252,7 +252,10 @@ class NacreSessionRepository(SessionRepository):
                 if log is not None and log.is_owned:
                     plain.submit(log.key, entries, id=id).result()
                     return
-                key = f"{session_id}/{agent_id}" if log is None and _look(plain, session_id) else session_id
+                if log is not None:
+                    key = log.key
+                else:
+                    key = f"{session_id}/{agent_id}" if _look(plain, session_id) else session_id
                 seen = Version() if log is None else log.version
                 claim = SetMeta({NAME: {**(log.meta if log is not None else {}), "agent": agent_id}})
                 plain.submit(key, [claim, *entries], expect=seen).result()

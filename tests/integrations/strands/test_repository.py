@@ -247,6 +247,15 @@ def test_several_agents_share_a_session(place: str) -> None:
         assert list(sessions.list()) == []
 
 
+def test_a_further_agent_continues_a_conversation_of_others(place: str) -> None:
+    with nacre.open(place) as sessions:
+        agent(sessions, "w", agent_id="writer")("write")
+        sessions.add_message("s1/critic", "user", "from elsewhere")
+        agent(sessions, "c", agent_id="critic")("judge")
+        assert [message.content for message in sessions.get_history("s1/critic")] == ["from elsewhere", "judge", "c"]
+        assert [message.content for message in sessions.get_history("s1")] == ["write", "w"]
+
+
 def test_a_graph_goes_on_where_it_was(place: str) -> None:
     def graph(sessions: nacre.Sessions, *script: str) -> Any:
         builder = GraphBuilder()
