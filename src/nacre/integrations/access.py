@@ -5,11 +5,16 @@ Both are looked up when a method runs: `AsyncSessions` may be given before they 
 
 from __future__ import annotations
 
-from typing import TypeAlias, cast
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+from typing import TypeAlias, TypeVar, cast
 
 from nacre.async_sessions import AsyncSessions
 from nacre.sessions import Sessions
 
+T = TypeVar("T")
 AnySessions: TypeAlias = Sessions | AsyncSessions
 
 
@@ -27,3 +32,33 @@ def awaited(sessions: AnySessions) -> AsyncSessions:
     if "awaited" not in kept:
         kept["awaited"] = AsyncSessions.of(sessions)
     return cast("AsyncSessions", kept["awaited"])
+
+
+async def finish(sessions: AsyncSessions, work: Callable[[Sessions], T]) -> T:
+    """Make a change in a thread; if the caller is cancelled, wait until it is made, or is sure never to be.
+
+    So what the caller does next comes after it.
+    """
+    running = Lock()
+    is_dropped = False
+
+    def run(plain: Sessions) -> T:
+        with running:
+            if is_dropped:
+                raise asyncio.CancelledError
+            return work(plain)
+
+    try:
+        return await sessions.call(run)
+    except asyncio.CancelledError:
+        is_dropped = True
+
+        def wait_for_end() -> None:
+            with running:
+                pass
+
+        ending = asyncio.ensure_future(asyncio.to_thread(wait_for_end))
+        while not ending.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({ending})
+        raise

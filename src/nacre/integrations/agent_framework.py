@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from agent_framework import HistoryProvider, Message
 from msgspec.structs import replace
 
 from nacre.async_sessions import AsyncSessions
-from nacre.checks import check_key, check_text, show
-from nacre.errors import Conflict, InvalidArgument
-from nacre.integrations.access import AnySessions, awaited
-from nacre.integrations.conversation import read_conversation
+from nacre.checks import check_key, check_text, is_unicode, show
+from nacre.codec import encode_message
+from nacre.errors import Conflict, InvalidArgument, InvalidMessage
+from nacre.integrations.access import AnySessions, awaited, finish
+from nacre.integrations.conversation import mend_erased, read_conversation
+from nacre.messages import ERASED_TEXT, ToolCall
 from nacre.messages import Message as Stored
-from nacre.messages import ToolCall
 from nacre.sessions import Sessions
 
 NAME = "agent_framework"
@@ -98,20 +99,25 @@ class NacreHistoryProvider(HistoryProvider):
         key = check_key(session_id)
         if messages:
             given = list(messages)
-            await awaited(self._sessions).call(lambda plain: _save(plain, key, [one.to_dict() for one in given]))
+            await finish(awaited(self._sessions), lambda plain: _save(plain, key, [one.to_dict() for one in given]))
 
 
 def _save(plain: Sessions, key: str, given: list[dict[str, Any]]) -> None:
+    is_archived = False
     while True:
         # Only as many as are given can be the same.
         stored, expect = _read(plain, key, len(given))
+        if is_archived:
+            # A write begins a new generation, which has nothing yet.
+            stored, expect = [], 0
         new = new_messages(stored, given)
         if not new:
             return
         try:
             plain.add_messages(key, [one for message in new for one in to_stored(message)], expect=expect)
         except Conflict:
-            # Another has written meanwhile, perhaps the same.
+            # Another has written meanwhile, perhaps the same; or only archived messages were read.
+            is_archived = plain.status(key) == "archived"
             continue
         return
 
@@ -125,7 +131,7 @@ def _read(plain: Sessions, key: str, most: int | None) -> tuple[list[dict[str, A
         is_whole = len(stored) >= now.live
         while not is_whole and stored and _is_joined(stored[0]):
             stored = stored[1:]
-        parts = read_conversation(stored, NAME, from_stored, from_chat)
+        parts = read_conversation(mend_erased(stored, NAME, _mend), NAME, from_stored, from_chat)
         found: list[dict[str, Any]] = []
         for one in parts:
             if one.pop(_JOINED, False) and found:
@@ -169,6 +175,23 @@ def _identity(message: dict[str, Any]) -> tuple[str, ...]:
 
 def to_stored(message: dict[str, Any]) -> list[Stored]:
     """What a message of the framework is stored as: one message, or one for each result of a call."""
+    made = _split(message)
+    try:
+        for one in made:
+            encode_message(one)
+        if is_unicode(json.dumps(message, ensure_ascii=False)):
+            return made
+    except InvalidMessage:
+        pass
+    # What no log holds as it is, such as NaN and half of a surrogate pair, is kept as a text.
+    texts = [one["text"] for one in message["contents"] if isinstance(one.get("text"), str)]
+    clean = "\n".join(texts).encode(errors="replace").decode()
+    role = message["role"] if message["role"] and is_unicode(message["role"]) else "user"
+    return [Stored(role=role, content=clean, extra={NAME: {"json": json.dumps(message)}})]
+
+
+def _split(message: dict[str, Any]) -> list[Stored]:
+    """One message, or one for each result; what the framework alone has is in `extra`."""
     rest = {name: value for name, value in message.items() if name not in ("type", "role", "contents")}
     if not rest.get("additional_properties", True):
         del rest["additional_properties"]
@@ -250,9 +273,19 @@ def _is_joined(message: Stored) -> bool:
     return bool(message.extra.get(NAME, {}).get(_JOINED))
 
 
+def _mend(message: Stored) -> Stored:
+    """A message whose content was erased, as one of ours that says so."""
+    calls = tuple(replace(call, arguments="{}") for call in message.tool_calls)
+    said = {"type": "function_result" if message.role == "tool" else "text"}
+    own = {"contents": [said, *({"type": "function_call"} for _ in calls)]}
+    return replace(message, content=ERASED_TEXT, tool_calls=calls, extra={NAME: own})
+
+
 def from_stored(message: Stored) -> dict[str, Any]:
     """The message of the framework that one of our own was made of; or the part of it that this one has."""
     own = message.extra[NAME]
+    if "json" in own:
+        return cast("dict[str, Any]", json.loads(own["json"]))
     texts: list[Any] = [message.content] if isinstance(message.content, str) else list(message.content or ())
     calls = list(message.tool_calls)
     contents = []

@@ -11,9 +11,26 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from nacre.history.pairing import pair
-from nacre.messages import Message
+from nacre.messages import Message, is_erased
 
 T = TypeVar("T")
+
+
+def mend_erased(messages: Iterable[Message], framework: str, mend: Callable[[Message], Message]) -> Iterator[Message]:
+    """A conversation in which `mend` makes erased messages those of a framework again.
+
+    They no longer say who wrote them. A call and its results are read as what is left of them was written: if others
+    wrote it, they stay as they are.
+    """
+    groups: list[list[Message]] = []
+    for message in messages:
+        if message.role != "tool" or not groups:
+            groups.append([])
+        groups[-1].append(message)
+    for group in groups:
+        is_own = next((framework in one.extra for one in group if not is_erased(one)), True)
+        for one in group:
+            yield mend(one) if is_own and is_erased(one) and framework not in one.extra and one.role else one
 
 
 def read_conversation(

@@ -7,30 +7,30 @@ transcript; records `x.llama_index` say which they are.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
-from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.storage.chat_store.base import BaseChatStore
 from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
+from msgspec.structs import replace
 
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_int, check_key, check_optional_count, is_unicode, show
 from nacre.codec import encode_message, message_of
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage
-from nacre.integrations.access import AnySessions, awaited, blocking
-from nacre.integrations.conversation import read_conversation
-from nacre.messages import Message, ToolCall
+from nacre.integrations.access import AnySessions, awaited, blocking, finish
+from nacre.integrations.conversation import mend_erased, read_conversation
+from nacre.messages import ERASED_TEXT, Message, ToolCall
 from nacre.records import AppendRecord, Pop, Truncate, View
 from nacre.sessions import AnyOperation, Sessions
 
-T = TypeVar("T")
 Fields = dict[str, Any]
 NAME = "llama_index"
 RECORD = f"x.{NAME}"
+_ROLES = frozenset(role.value for role in MessageRole)
 
 
 class NacreChatStore(BaseChatStore):
@@ -78,22 +78,22 @@ class NacreChatStore(BaseChatStore):
         return _keys(blocking(self._sessions))
 
     async def aset_messages(self, key: str, messages: list[ChatMessage]) -> None:
-        await _finish(self._sessions, lambda _: self.set_messages(key, messages))
+        await finish(awaited(self._sessions), lambda _: self.set_messages(key, messages))
 
     async def aget_messages(self, key: str) -> list[ChatMessage]:
         return await awaited(self._sessions).call(lambda _: self.get_messages(key))
 
     async def async_add_message(self, key: str, message: ChatMessage) -> None:
-        await _finish(self._sessions, lambda _: self.add_message(key, message))
+        await finish(awaited(self._sessions), lambda _: self.add_message(key, message))
 
     async def adelete_messages(self, key: str) -> list[ChatMessage] | None:
-        return await _finish(self._sessions, lambda _: self.delete_messages(key))
+        return await finish(awaited(self._sessions), lambda _: self.delete_messages(key))
 
     async def adelete_message(self, key: str, idx: int) -> ChatMessage | None:
-        return await _finish(self._sessions, lambda _: self.delete_message(key, idx))
+        return await finish(awaited(self._sessions), lambda _: self.delete_message(key, idx))
 
     async def adelete_last_message(self, key: str) -> ChatMessage | None:
-        return await _finish(self._sessions, lambda _: self.delete_last_message(key))
+        return await finish(awaited(self._sessions), lambda _: self.delete_last_message(key))
 
     async def aget_keys(self) -> list[str]:
         return await awaited(self._sessions).call(_keys)
@@ -121,7 +121,8 @@ class NacreAsyncChatStore(AsyncDBChatStore):
     ) -> list[ChatMessage]:
         """The messages of a status, or of both, oldest first."""
         most, start = check_optional_count(limit, "limit"), check_optional_count(offset, "offset") or 0
-        found = await awaited(self._sessions).call(lambda plain: _of_status(plain, check_key(key), status))
+        wanted = None if status is None else _check_status(status)
+        found = await awaited(self._sessions).call(lambda plain: _of_status(plain, check_key(key), wanted))
         return found[start:] if most is None else found[start : start + most]
 
     async def count_messages(self, key: str, status: MessageStatus | None = MessageStatus.ACTIVE) -> int:
@@ -137,35 +138,36 @@ class NacreAsyncChatStore(AsyncDBChatStore):
     ) -> None:
         """Append messages, all or none."""
         if entries := _entries(messages, status):
-            await _finish(self._sessions, lambda plain: plain.submit(check_key(key), entries).result())
+            await finish(awaited(self._sessions), lambda plain: plain.submit(check_key(key), entries).result())
 
     async def set_messages(
         self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE
     ) -> None:
         """Replace all messages of a key, archived ones too, at once."""
         entries = [Truncate(0), AppendRecord(RECORD, {"forgotten": True}), *_entries(messages, status)]
-        await _finish(self._sessions, lambda plain: plain.submit(check_key(key), entries).result())
+        await finish(awaited(self._sessions), lambda plain: plain.submit(check_key(key), entries).result())
 
     async def delete_message(self, key: str, idx: int) -> ChatMessage | None:
         """Take the active message at an index out and return it; None if there is none."""
-        return await _finish(self._sessions, lambda plain: _delete(plain, key, idx))
+        return await finish(awaited(self._sessions), lambda plain: _delete(plain, key, idx))
 
     async def delete_messages(self, key: str, status: MessageStatus | None = None) -> None:
         """Take out the messages of a status, or all."""
+        wanted = None if status is None else _check_status(status)
         operations: list[AnyOperation] = []
-        if status != MessageStatus.ARCHIVED:
+        if wanted != MessageStatus.ARCHIVED:
             operations.append(Truncate(0))
-        if status != MessageStatus.ACTIVE:
+        if wanted != MessageStatus.ACTIVE:
             operations.append(AppendRecord(RECORD, {"forgotten": True}))
-        await _finish(self._sessions, lambda plain: plain.update(check_key(key), operations))
+        await finish(awaited(self._sessions), lambda plain: plain.update(check_key(key), operations))
 
     async def delete_oldest_messages(self, key: str, n: int) -> list[ChatMessage]:
         """Take the oldest active messages out and return them."""
-        return await _finish(self._sessions, lambda plain: _take_oldest(plain, key, n, is_archived=False))
+        return await finish(awaited(self._sessions), lambda plain: _take_oldest(plain, key, n, is_archived=False))
 
     async def archive_oldest_messages(self, key: str, n: int) -> list[ChatMessage]:
         """Archive the oldest active messages and return them."""
-        return await _finish(self._sessions, lambda plain: _take_oldest(plain, key, n, is_archived=True))
+        return await finish(awaited(self._sessions), lambda plain: _take_oldest(plain, key, n, is_archived=True))
 
     async def get_keys(self) -> list[str]:
         """The keys that have active messages."""
@@ -178,9 +180,11 @@ def _check_sessions(sessions: object) -> AnySessions:
     return sessions
 
 
-async def _finish(sessions: AnySessions, work: Callable[[Sessions], T]) -> T:
-    """Make a change in a thread, to its end even if the caller is cancelled."""
-    return await asyncio.shield(asyncio.ensure_future(awaited(sessions).call(work)))
+def _check_status(status: object) -> MessageStatus:
+    try:
+        return MessageStatus(status)
+    except ValueError as error:
+        raise InvalidArgument(f"status must be a MessageStatus, not {show(status)}") from error
 
 
 # ---- in a thread
@@ -196,10 +200,11 @@ def _delete_all(plain: Sessions, key: str) -> list[ChatMessage] | None:
         if not now.messages:
             return None
         try:
-            plain.update(key, [Truncate(0)], expect=now.expect)
+            is_done = plain.update(key, [Truncate(0)], expect=now.expect)
         except Conflict:
             continue
-        return _restore(now.messages)
+        # Archived sessions are read, and nothing is taken out of them.
+        return _restore(now.messages) if is_done else None
 
 
 def _delete(plain: Sessions, key: str, idx: int) -> ChatMessage | None:
@@ -212,9 +217,11 @@ def _delete(plain: Sessions, key: str, idx: int) -> ChatMessage | None:
             return None
         operations: list[AnyOperation] = [Pop()] * (len(now.messages) - at)
         try:
-            plain.update(key, [*operations, *now.messages[at + 1 :]], expect=now.expect)
+            is_done = plain.update(key, [*operations, *now.messages[at + 1 :]], expect=now.expect)
         except Conflict:
             continue
+        if not is_done:
+            return None
         return next(iter(_restore(now.messages[at : at + 1])), None)
 
 
@@ -229,10 +236,10 @@ def _take_oldest(plain: Sessions, key: str, n: int, *, is_archived: bool) -> lis
         if is_archived:
             operations.append(AppendRecord(RECORD, {"archived": now.numbers[:count]}))
         try:
-            plain.update(key, operations, expect=now.expect)
+            is_done = plain.update(key, operations, expect=now.expect)
         except Conflict:
             continue
-        return _restore(now.messages[:count])
+        return _restore(now.messages[:count]) if is_done else []
 
 
 def _of_status(plain: Sessions, key: str, status: MessageStatus | None) -> list[ChatMessage]:
@@ -253,14 +260,15 @@ def _of_status(plain: Sessions, key: str, status: MessageStatus | None) -> list[
         return [(one.n, message_of(one, view)) for one in records if one is not None]
 
     found |= dict(plain.read(key, get, generation=now.generation) or ())
-    if status is None:
-        found |= dict(zip(now.numbers, now.messages, strict=True))
+    # A rewind makes archived messages live again.
+    live = dict(zip(now.numbers, now.messages, strict=True))
+    found = found | live if status is None else {n: one for n, one in found.items() if n not in live}
     return _restore(found[n] for n in sorted(found))
 
 
 def _entries(messages: Sequence[ChatMessage], status: MessageStatus) -> list[Message | AppendRecord]:
     made = to_messages(messages)
-    if status == MessageStatus.ACTIVE:
+    if _check_status(status) == MessageStatus.ACTIVE:
         return list(made)
     return [AppendRecord(RECORD, {"message": one.to_mapping()}) for one in made]
 
@@ -344,7 +352,16 @@ def _join(message: Message) -> Fields:
 
 
 def _restore(messages: Iterable[Message]) -> list[ChatMessage]:
-    return list(read_conversation(messages, NAME, lambda one: ChatMessage.model_validate(_join(one)), _from_chat))
+    mended = mend_erased(messages, NAME, _mend)
+    return list(read_conversation(mended, NAME, lambda one: ChatMessage.model_validate(_join(one)), _from_chat))
+
+
+def _mend(message: Message) -> Message:
+    """A message whose content was erased, as one of ours that says so."""
+    if message.role not in _ROLES:
+        return message
+    calls = tuple(replace(call, arguments="{}") for call in message.tool_calls)
+    return replace(message, content=ERASED_TEXT, tool_calls=calls, extra={NAME: {}})
 
 
 def _from_chat(message: Fields) -> list[ChatMessage]:

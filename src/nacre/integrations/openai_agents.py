@@ -12,13 +12,11 @@ Under `openai_agents` in `extra` is what a message cannot say, so that an item i
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from threading import Lock
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -31,7 +29,7 @@ from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, show
 from nacre.client_shapes import part_text
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage
-from nacre.integrations.access import AnySessions, awaited
+from nacre.integrations.access import AnySessions, awaited, finish
 from nacre.integrations.conversation import read_conversation
 from nacre.messages import ERASED_TEXT, Message, ToolCall, Version, is_erased
 from nacre.records import Pop, Truncate
@@ -39,7 +37,6 @@ from nacre.sessions import AnyOperation, Sessions
 
 NAME = "openai_agents"
 Item: TypeAlias = Any
-T = TypeVar("T")
 
 _MAX_KEPT = 1000
 _MAX_BYTES = 2**20
@@ -146,15 +143,15 @@ class NacreSession:
         if not isinstance(items, list | tuple):
             raise InvalidArgument(f"items must be a list, not {show(items)}")
         if items:
-            await _finish(self._sessions, lambda plain: self._add(plain, items))
+            await finish(self._sessions, lambda plain: self._add(plain, items))
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Take the last item off and return it; None if there is none."""
-        return await _finish(self._sessions, self._pop)
+        return await finish(self._sessions, self._pop)
 
     async def clear_session(self) -> None:
         """Begin with an empty history."""
-        await _finish(self._sessions, lambda plain: plain.clear(self.session_id))
+        await finish(self._sessions, lambda plain: plain.clear(self.session_id))
 
     # ---- what the SDK's own wrappers look for, to compact a history in one step
 
@@ -162,7 +159,7 @@ class NacreSession:
         def replace_all(plain: Sessions) -> None:
             plain.set_history(self.session_id, to_messages(items))
 
-        await _finish(self._sessions, replace_all)
+        await finish(self._sessions, replace_all)
         return True
 
     async def _get_compaction_snapshot(
@@ -198,7 +195,7 @@ class NacreSession:
                 except Conflict:
                     return False
 
-            return await _finish(self._sessions, replace_last)
+            return await finish(self._sessions, replace_last)
 
         return make([to_item(message) for message in now.messages], now.live <= limit, replace_suffix)
 
@@ -272,36 +269,6 @@ def _foreign_end(messages: list[Message]) -> list[Message]:
     while at and NAME not in _mend(messages[at - 1]).extra:
         at -= 1
     return messages[at:]
-
-
-async def _finish(sessions: AsyncSessions, work: Callable[[Sessions], T]) -> T:
-    """Make a change in a thread; if the caller is cancelled, wait until it is made, or is sure never to be.
-
-    So what the caller does next comes after it.
-    """
-    running = Lock()
-    is_dropped = False
-
-    def run(plain: Sessions) -> T:
-        with running:
-            if is_dropped:
-                raise asyncio.CancelledError
-            return work(plain)
-
-    try:
-        return await sessions.call(run)
-    except asyncio.CancelledError:
-        is_dropped = True
-
-        def wait_for_end() -> None:
-            with running:
-                pass
-
-        ending = asyncio.ensure_future(asyncio.to_thread(wait_for_end))
-        while not ending.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait({ending})
-        raise
 
 
 # ---- items as messages

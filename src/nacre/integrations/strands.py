@@ -35,8 +35,8 @@ from nacre.checks import check_key, is_unicode, show
 from nacre.codec import encode_data, encode_message
 from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, NacreError
 from nacre.history import session_state
-from nacre.integrations.access import AnySessions, awaited, blocking
-from nacre.integrations.conversation import read_conversation
+from nacre.integrations.access import AnySessions, awaited, blocking, finish
+from nacre.integrations.conversation import mend_erased, read_conversation
 from nacre.messages import ERASED_TEXT, Message, Snapshot, ToolCall, Version, is_erased
 from nacre.records import AppendRecord, Pop, SetMeta, View
 from nacre.sessions import AnyOperation, Sessions
@@ -252,7 +252,10 @@ class NacreSessionRepository(SessionRepository):
                 if log is not None and log.is_owned:
                     plain.submit(log.key, entries, id=id).result()
                     return
-                key = f"{session_id}/{agent_id}" if log is None and _look(plain, session_id) else session_id
+                if log is not None:
+                    key = log.key
+                else:
+                    key = f"{session_id}/{agent_id}" if _look(plain, session_id) else session_id
                 seen = Version() if log is None else log.version
                 claim = SetMeta({NAME: {**(log.meta if log is not None else {}), "agent": agent_id}})
                 plain.submit(key, [claim, *entries], expect=seen).result()
@@ -366,14 +369,19 @@ def to_messages(given: SessionMessage) -> list[Message]:
         messages = _split(cast("Fields", shown), mark)
         if _join(messages) == shown and all(map(_is_faithful, messages)):
             return messages
-    except (AttributeError, KeyError, TypeError, InvalidMessage, RecursionError):
+    except (AttributeError, KeyError, TypeError, ValueError, InvalidMessage, RecursionError):
         pass
     # What no log holds as it is, such as NaN and half of a surrogate pair, is kept as a text.
-    whole = json.dumps(given.to_dict())
-    texts = [block["text"] for block in shown.get("content", ()) if isinstance(block.get("text"), str)]
+    return [_text_message(cast("Fields", shown), {"id": given.message_id, "json": json.dumps(given.to_dict())})]
+
+
+def _text_message(shown: Fields, mark: Fields) -> Message:
+    """The texts of a message that is whole only in its mark."""
+    content = shown.get("content")
+    blocks = content if isinstance(content, list) else [{"text": content}]
+    texts = [one["text"] for one in blocks if isinstance(one, dict) and isinstance(one.get("text"), str)]
     clean = "\n".join(texts).encode(errors="replace").decode()
-    role = shown.get("role") if shown.get("role") in ("user", "assistant") else "user"
-    return [Message(role=str(role), content=clean, extra={NAME: {"id": given.message_id, "json": whole}})]
+    return Message(role="assistant" if shown.get("role") == "assistant" else "user", content=clean, extra={NAME: mark})
 
 
 def _is_faithful(message: Message) -> bool:
@@ -555,7 +563,8 @@ def _groups(messages: list[Message]) -> Iterator[list[Message] | Fields]:
     """Our own messages in those groups that were one message, and those of others as messages of Strands."""
     group: list[Message] = []
     results: Fields | None = None
-    items: Iterator[Message | Fields] = read_conversation(map(_mend, messages), NAME, own=_same, foreign=_from_chat)
+    mended = mend_erased(messages, NAME, _mend)
+    items: Iterator[Message | Fields] = read_conversation(mended, NAME, own=_same, foreign=_from_chat)
     for item in items:
         is_head = not isinstance(item, Message) or "id" in item.extra[NAME] or _is_whole(group)
         if group and is_head:
@@ -603,7 +612,7 @@ def _session_message(group: list[Message], created: str) -> SessionMessage:
     mark = group[0].extra[NAME]
     if "json" in mark:
         return SessionMessage.from_dict(json.loads(mark["json"]))
-    shown = cast("Any", _join(group))
+    shown = cast("Any", decode_bytes_values(json.loads(mark["exact"])) if "exact" in mark else _join(group))
     times = {"created_at": mark.get("created_at", created), "updated_at": mark.get("updated_at", created)}
     if not mark.get("redacted"):
         return SessionMessage(shown, mark.get("id", -1), **times)
@@ -716,7 +725,7 @@ class NacreStorage(Storage):
 
     async def _call(self, what: str, act: Callable[[Sessions], T]) -> T:
         try:
-            return await awaited(self._sessions).call(act)
+            return await finish(awaited(self._sessions), act)
         except NacreError as error:
             raise StorageError(f"Failed to {what}: {error}") from error
 
@@ -740,6 +749,9 @@ def _place(key: object) -> _Place:
         space, session, agent, name = found.group("space", "session", "agent", "name")
         if space != _SPACE:
             session = text.removesuffix(f"/{name}")
+        if session.startswith(_VALUES):
+            # Another value may have the session of this name.
+            return _Place(check_key(f"{_VALUES}{text}"))
         return _Place(check_key(session), check_key(agent), name)
     except InvalidKey as error:
         raise InvalidStorageKey(f"a key of a storage: {error}") from error
@@ -780,7 +792,9 @@ def _parse(data: bytes) -> Fields | None:
     """A snapshot with messages, None if it would not be restored byte by byte."""
     try:
         value = json.loads(data)
-        if _dump(value).encode() == data and all(isinstance(one, dict) for one in value["data"]["messages"]):
+        messages = value["data"]["messages"]
+        is_whole = isinstance(messages, list) and _dump(value).encode() == data
+        if is_whole and all(isinstance(one, dict) for one in messages):
             return cast("Fields", value)
     except (KeyError, TypeError, ValueError, RecursionError):
         pass
@@ -846,18 +860,22 @@ def _delta(plain: Sessions, log: _Log | None, name: str, snapshot: Fields) -> bu
 
 
 def _snapshot_message(message: Fields) -> builtins.list[Message]:
-    given = SessionMessage(decode_bytes_values(message), -1, created_at="", updated_at="")
-    made = to_messages(given)
-    if "json" in made[0].extra[NAME] or _dump(_whole(made)) == _dump(message):
-        return made
-    # Its fields are in an order of their own.
-    whole = json.dumps(given.to_dict())
-    text = "\n".join(block["text"] for block in message["content"] if isinstance(block.get("text"), str))
-    return [Message(role=message["role"], content=text, extra={NAME: {"id": -1, "json": whole}})]
+    whole = _dump(message)
+    try:
+        made = to_messages(SessionMessage(decode_bytes_values(message), -1, created_at="", updated_at=""))
+        if _dump(_whole(made)) == whole:
+            return made
+    except (AttributeError, TypeError, ValueError, RecursionError):
+        pass
+    # It would not be restored byte by byte: its fields are in an order of their own, or what it has is no base64.
+    return [_text_message(message, {"id": -1, "exact": whole})]
 
 
 def _whole(group: builtins.list[Message]) -> Fields:
     """The message of a snapshot that messages were made of."""
+    mark = group[0].extra[NAME]
+    if "exact" in mark:
+        return cast("Fields", json.loads(mark["exact"]))
     return cast("Fields", encode_bytes_values(_session_message(group, "").to_message()))
 
 

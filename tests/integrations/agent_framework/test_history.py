@@ -44,6 +44,8 @@ KINDS: dict[str, list[Content]] = {
     "reasonings": [Content.from_text_reasoning(text="a"), Content.from_text_reasoning(text="b")],
     "error": [Content.from_error(message="broken")],
     "hosted": [Content.from_hosted_file("file_1")],
+    "half a character": [Content.from_text("\ud800")],
+    "call that no log holds": [Content.from_function_call("c1", "ls", arguments={"n": 2**70, "x": float("inf")})],
     "approval": [Content.from_function_approval_request("a1", Content.from_function_call("c1", "ls"))],
 }
 messages = st.builds(
@@ -52,7 +54,7 @@ messages = st.builds(
     st.lists(st.sampled_from(list(KINDS)), max_size=3),
     author_name=st.none() | st.text(max_size=5),
     message_id=st.none() | st.sampled_from(["m1", "m2", "m3"]),
-    additional_properties=st.sampled_from([{}, {"x": [1]}, {"_excluded": True}]),
+    additional_properties=st.sampled_from([{}, {"x": [1]}, {"_excluded": True}, {"n": 2**70}]),
 )
 
 
@@ -98,11 +100,12 @@ def test_saving_again_and_again_gives_what_the_own_provider_gives(pool: list[Mes
             asyncio.run(run(sessions))
 
 
-def test_a_replayed_transcript_does_not_grow() -> None:
+@pytest.mark.parametrize("mark", ["", "\ud800"])
+def test_a_replayed_transcript_does_not_grow(mark: str) -> None:
     async def run(sessions: nacre.Sessions) -> None:
         provider, sent = NacreHistoryProvider(sessions), []
         for n in range(20):
-            sent += [Message("user", [f"question {n}"]), Message("assistant", [f"answer {n}"])]
+            sent += [Message("user", [f"question {n}{mark}"]), Message("assistant", [f"answer {n}"])]
             await provider.save_messages("s", sent)
             await provider.save_messages("s", sent)
         assert len(sessions.transcript("s")) == 40
@@ -134,6 +137,47 @@ def test_a_message_of_another_framework_is_read() -> None:
         ("assistant", ["function_call"]),
         ("tool", ["function_result"]),
     ]
+
+
+# ---- what nacre does to the session meanwhile
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_an_erased_message_leaves_calls_and_results_paired(at: int, place: str) -> None:
+    turn = [
+        Message("user", ["ls"]),
+        Message("assistant", KINDS["calls"]),
+        Message("tool", KINDS["results"]),
+        Message("assistant", ["done"]),
+    ]
+
+    async def run(sessions: nacre.Sessions) -> None:
+        provider = NacreHistoryProvider(sessions)
+        await provider.save_messages("s", turn)
+        sessions.redact("s", sessions.snapshot("s").numbers[at])
+        found = await provider.get_messages("s")
+        by_role = [(one.role, content.call_id) for one in found for content in one.contents if content.call_id]
+        assert by_role == [("assistant", "c1"), ("assistant", "c2"), ("tool", "c1"), ("tool", "c2")]
+        shown = [content.text or content.result for one in found for content in one.contents]
+        assert shown.count("[erased]") == 1
+        assert [text for text in ("ls", "a.py", "b.py", "done") if text not in shown] == [
+            text for n, text in ((0, "ls"), (2, "a.py"), (3, "b.py"), (4, "done")) if n == at
+        ]
+
+    with nacre.open(place) as sessions:
+        asyncio.run(run(sessions))
+
+
+def test_an_archived_session_begins_again(place: str) -> None:
+    async def run(sessions: nacre.Sessions) -> list[str]:
+        provider = NacreHistoryProvider(sessions)
+        await provider.save_messages("s", [Message("user", ["a"]), Message("assistant", ["b"])])
+        sessions.archive("s")
+        await provider.save_messages("s", [Message("user", ["c"]), Message("assistant", ["d"])])
+        return [one.text for one in await provider.get_messages("s")]
+
+    with nacre.open(place) as sessions:
+        assert asyncio.run(run(sessions)) == ["c", "d"]
 
 
 # ---- a real agent

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,66 @@ def test_a_conversation_of_others_is_read(place: str) -> None:
         assert store.get_keys() == ["c1"]
 
 
+# ---- what nacre does to the session meanwhile
+
+TURN = [
+    ChatMessage("Which files?"),
+    ChatMessage("I look.", role="assistant", additional_kwargs={"tool_calls": [CALL, {**CALL, "id": "c2"}]}),
+    ChatMessage("a.py", role="tool", additional_kwargs={"tool_call_id": "c1"}),
+    ChatMessage("b.py", role="tool", additional_kwargs={"tool_call_id": "c2"}),
+    ChatMessage("Two.", role="assistant"),
+]
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_an_erased_message_is_the_only_one_that_changes(at: int, place: str) -> None:
+    with nacre.open(place) as sessions:
+        store = NacreChatStore(sessions)
+        store.set_messages("c1", TURN)
+        sessions.redact("c1", sessions.snapshot("c1").numbers[at])
+        found = store.get_messages("c1")
+        assert contents(found) == [*contents(TURN[:at]), "[erased]", *contents(TURN[at + 1 :])]
+        assert [call["id"] for call in found[1].additional_kwargs["tool_calls"]] == ["c1", "c2"]
+        assert [one.additional_kwargs["tool_call_id"] for one in found[2:4]] == ["c1", "c2"]
+
+
+def test_messages_that_a_rewind_brings_back_are_not_archived(place: str) -> None:
+    with nacre.open(place) as sessions:
+        store = NacreAsyncChatStore(sessions)
+
+        async def of(status: MessageStatus | None) -> list[str | None]:
+            return contents(await store.get_messages("c1", status))
+
+        async def play() -> None:
+            await store.add_messages("c1", [ChatMessage(text) for text in "abc"])
+            before = sessions.snapshot("c1").n
+            await store.archive_oldest_messages("c1", 2)
+            sessions.rewind("c1", before)
+            assert (await of(MessageStatus.ACTIVE), await of(MessageStatus.ARCHIVED)) == (["a", "b", "c"], [])
+            await store.archive_oldest_messages("c1", 1)
+            assert (await of(MessageStatus.ACTIVE), await of(MessageStatus.ARCHIVED)) == (["b", "c"], ["a"])
+            assert await of(None) == ["a", "b", "c"]
+
+        asyncio.run(play())
+
+
+def test_nothing_is_taken_out_of_an_archived_session(place: str) -> None:
+    async def take(store: NacreAsyncChatStore) -> list[Any]:
+        return [
+            await store.delete_message("c1", 0),
+            await store.delete_oldest_messages("c1", 1),
+            await store.archive_oldest_messages("c1", 1),
+        ]
+
+    with nacre.open(place) as sessions:
+        store = NacreChatStore(sessions)
+        store.set_messages("c1", TURN)
+        sessions.archive("c1")
+        assert [store.delete_last_message("c1"), store.delete_messages("c1")] == [None, None]
+        assert asyncio.run(take(NacreAsyncChatStore(sessions))) == [None, [], []]
+        assert contents(store.get_messages("c1")) == contents(TURN)
+
+
 # ---- wrong arguments, the event loop, and a process that is killed
 
 
@@ -214,6 +275,50 @@ def test_arguments_are_checked(kind: Any) -> None:
                 asyncio.run(kind(sessions).get_messages(key))
         with pytest.raises(nacre.InvalidMessage):
             NacreChatStore(sessions).add_message("k", "text")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("status", ["bogus", 7, [], None])
+def test_a_status_must_be_one(status: Any) -> None:
+    async def play(store: NacreAsyncChatStore) -> None:
+        await store.add_message("k", ChatMessage("x"))
+        acts = [store.add_message("k", ChatMessage("y"), status), store.set_messages("k", [ChatMessage("y")], status)]
+        if status is not None:
+            acts += [store.get_messages("k", status), store.delete_messages("k", status)]  # type: ignore[list-item]
+        for act in acts:
+            with pytest.raises(nacre.InvalidArgument, match="MessageStatus"):
+                await act
+        assert contents(await store.get_messages("k", None)) == ["x"]
+
+    with nacre.open(":memory:") as sessions:
+        asyncio.run(play(NacreAsyncChatStore(sessions)))
+
+
+def test_what_comes_after_a_cancelled_change_is_stored_after_it(root: Path) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    class Slow(nacre.Sessions):
+        def set_history(self, *args: Any, **named: Any) -> None:
+            begun.set()
+            goes_on.wait()
+            super().set_history(*args, **named)
+
+    async def main(sessions: nacre.Sessions) -> list[str | None]:
+        store = NacreChatStore(sessions)
+        first = asyncio.create_task(store.aset_messages("k", [ChatMessage("old")]))
+        await asyncio.to_thread(begun.wait)
+        first.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not first.done()
+        goes_on.set()
+        await asyncio.gather(first, return_exceptions=True)
+        assert first.cancelled()
+        await store.aset_messages("k", [ChatMessage("new")])
+        return contents(store.get_messages("k"))
+
+    with nacre.open(root) as sessions:
+        sessions.__class__ = Slow
+        assert asyncio.run(main(sessions)) == ["new"]
 
 
 def test_no_call_blocks_the_event_loop(root: Path) -> None:

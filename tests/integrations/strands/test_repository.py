@@ -161,6 +161,24 @@ def test_a_conversation_of_others_is_continued(manager: type[ConversationManager
         assert texts(again.messages)[-3:] == ["One.", "Sure?", "Yes."]
 
 
+@pytest.mark.parametrize("at", range(4))
+def test_an_erased_message_of_others_leaves_calls_and_results_paired(at: int, place: str) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    with nacre.open(place) as sessions:
+        sessions.add_message("s1", "user", "Which files?")
+        sessions.add_full_message("s1", {"role": "assistant", "tool_calls": [call, {**call, "id": "c2"}]})
+        for id in ("c1", "c2"):
+            sessions.add_full_message("s1", {"role": "tool", "content": id, "tool_call_id": id})
+        sessions.redact("s1", sessions.snapshot("s1").numbers[at])
+        found = NacreSessionRepository(sessions).list_messages("s1", "default")
+        results = [block["toolResult"] for block in found[2].message["content"]]
+        assert len(found) == 3
+        assert [(one["toolUseId"], one["content"]) for one in results] == [
+            ("c1", [{"text": "[erased]" if at == 2 else "c1"}]),
+            ("c2", [{"text": "[erased]" if at == 3 else "c2"}]),
+        ]
+
+
 def test_the_window_slides_and_the_history_stays(place: str) -> None:
     with nacre.open(place) as sessions:
         manager = SlidingWindowConversationManager(window_size=4)
@@ -227,6 +245,15 @@ def test_several_agents_share_a_session(place: str) -> None:
             assert texts(agent(sessions, agent_id=name).messages) == said
         NacreSessionRepository(sessions).delete_session("s1")
         assert list(sessions.list()) == []
+
+
+def test_a_further_agent_continues_a_conversation_of_others(place: str) -> None:
+    with nacre.open(place) as sessions:
+        agent(sessions, "w", agent_id="writer")("write")
+        sessions.add_message("s1/critic", "user", "from elsewhere")
+        agent(sessions, "c", agent_id="critic")("judge")
+        assert [message.content for message in sessions.get_history("s1/critic")] == ["from elsewhere", "judge", "c"]
+        assert [message.content for message in sessions.get_history("s1")] == ["write", "w"]
 
 
 def test_a_graph_goes_on_where_it_was(place: str) -> None:
@@ -301,6 +328,8 @@ BLOCKS: list[Any] = [
     {"guardContent": {"text": {"text": "guarded", "qualifiers": ["query"]}}},
     {"citationsContent": {"citations": [{"title": "t"}], "content": [{"text": "cited"}]}},
     {"citationsContent": {"citations": [], "content": [{"text": "a"}, {"text": "b"}]}},
+    {"text": "two kinds", "cachePoint": {"type": "default"}},
+    {},
 ]
 given_messages = st.builds(
     lambda role, content, more: {"role": role, "content": copy.deepcopy(content), **more},
@@ -314,6 +343,16 @@ def begun(repository: SessionRepository) -> None:
     if repository.read_session("s1") is None:
         repository.create_session(Session("s1", SessionType.AGENT))
     repository.create_agent("s1", SessionAgent("a", {}, {}))
+
+
+@pytest.mark.parametrize("content", ["hello", None, 5, [1], ["a"], {"a": 1}])
+def test_contents_that_are_no_blocks_are_restored(content: Any, place: str) -> None:
+    with nacre.open(place) as sessions:
+        repository = NacreSessionRepository(sessions)
+        begun(repository)
+        stored = SessionMessage.from_message({"role": "user", "content": content}, 0)
+        repository.create_message("s1", "a", stored)
+        assert repository.list_messages("s1", "a") == [stored]
 
 
 @settings(max_examples=150, deadline=None)
@@ -339,7 +378,8 @@ def test_all_kinds_of_blocks_are_stored_once(place: str) -> None:
         assert repository.read_message("s1", "a", 4) == stored[4]
         assert repository.read_message("s1", "a", 99) is None
     for one in stored:
-        if "ud800" not in str(one.message) and "inf" not in str(one.message):
+        blocks = one.message["content"]
+        if "ud800" not in str(blocks) and "inf" not in str(blocks) and len(blocks[0]) == 1:
             assert all("json" not in made.extra["strands"] for made in to_messages(one)), one
 
 

@@ -214,16 +214,31 @@ BLOCKS: list[Any] = [
     {"toolResult": {"status": "error", "toolUseId": "c1", "content": [{"text": "a"}, {"json": {"b": 1}}]}},
     {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
     {"odd": {"n": 1.5, "big": 2**70}},
+    {"text": "two kinds", "cachePoint": {"type": "default"}},
+    {},
+    *(
+        {"toolUse": {"toolUseId": "c1", "name": "ls", "input": {"__bytes_encoded__": True, **given}}}
+        for given in ({"data": "!"}, {"data": "YWJ"}, {"data": None}, {"data": "YR=="}, {"data": "YWJj", "x": 1})
+    ),
 ]
+CONTENTS: list[Any] = ["hello", None, 5, [1], {"a": 1}]
 messages = st.builds(
     lambda role, content, more: {"role": role, "content": copy.deepcopy(content), **more},
     st.sampled_from(["user", "assistant"]),
-    st.lists(st.sampled_from(BLOCKS), max_size=3),
+    st.lists(st.sampled_from(BLOCKS), max_size=3) | st.sampled_from(CONTENTS),
     st.sampled_from([{}, {"tracking_id": "t1"}, {"tracking_id": "t2"}]),
 )
 values = st.one_of(
     st.binary(max_size=4),
-    st.sampled_from([b"{}", b'{"data": 1}', b'{"data": {"messages": [1]}}', snapshot({"content": [], "role": "user"})]),
+    st.sampled_from(
+        [
+            b"{}",
+            b'{"data": 1}',
+            b'{"data": {"messages": [1]}}',
+            b'{"data": {"messages": ""}}',
+            snapshot({"content": [], "role": "user"}),
+        ]
+    ),
     st.lists(messages, max_size=5).map(lambda given: snapshot(*given, n="é")),
 )
 keys = st.sampled_from(
@@ -324,6 +339,26 @@ def test_search_finds_values(place: str) -> None:
 
     with nacre.open(place) as sessions:
         assert asyncio.run(find(NacreStorage(sessions))) == ["notes/shells"]
+
+
+def test_a_deep_value_is_read_as_it_was_written(place: str) -> None:
+    deep: Any = {}
+    for _ in range(900):
+        deep = {"a": deep}
+    data = snapshot({"role": "user", "content": [{"toolUse": {"toolUseId": "c1", "name": "ls", "input": deep}}]})
+    with nacre.open(place) as sessions:
+        asyncio.run(NacreStorage(sessions).write(LATEST, data))
+        assert asyncio.run(NacreStorage(sessions).read(LATEST)) == data
+
+
+def test_a_session_with_the_name_of_a_value_is_listed(place: str) -> None:
+    async def play(storage: NacreStorage) -> list[str]:
+        await storage.write("v", b"1")
+        await storage.write(LATEST.replace("s1", "strands:v"), snapshot(said("hello")))
+        return await storage.list()
+
+    with nacre.open(place) as sessions:
+        assert asyncio.run(play(NacreStorage(sessions))) == [LATEST.replace("s1", "strands:v"), "v"]
 
 
 def test_large_values(lasting_place: str) -> None:
