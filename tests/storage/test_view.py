@@ -189,3 +189,29 @@ def test_a_long_group_at_the_end_is_read_once(root: Path, last: int | None) -> N
     assert len(sessions.get_history("k", last=last)) == (last or 1001)
     # And the header once more.
     assert size <= system.count <= size + 8 * 1024
+    # It is known then that the group is whole.
+    for _ in range(3):
+        system.count = 0
+        assert len(sessions.get_history("k", last=50)) == 50
+        assert system.count <= 64 * 1024
+
+
+def test_a_long_group_is_looked_at_again_once_the_log_has_changed(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        say(sessions, "a")
+        sessions.add_messages("k", [{"role": "user", "content": f"{n}"} for n in range(200)])
+        assert len(sessions.get_history("k")) == 201
+        log = log_of(root, "k")
+        whole = log.read_bytes()
+        # As a power cut leaves it: the last lines were never written, so that nothing of the group was acknowledged.
+        log.write_bytes(whole[: whole.index(b'"150"')])
+        assert said(sessions) == ["a"]
+
+
+def test_many_logs_that_end_in_a_long_group_are_known(root: Path) -> None:
+    with nacre.open(root) as sessions:
+        for _ in range(2):
+            for n in range(300):
+                if not sessions.exists(f"k{n}"):
+                    sessions.add_messages(f"k{n}", [{"role": "user", "content": "x"}] * 65)
+                assert len(sessions.get_history(f"k{n}", last=3)) == 3

@@ -82,7 +82,7 @@ from nacre.storage.seal import Seal
 from nacre.storage.session_files import unshare
 from nacre.storage.system import System, is_from_system, opened, wrap_error
 from nacre.storage.verify import findings
-from nacre.storage.view import LogView, Reading, fence_of, reading, settled
+from nacre.storage.view import LogView, LongEnds, Reading, fence_of, reading, settled
 from nacre.storage.writer_pool import SessionQueue, Writers
 from nacre.user_files import standby_documents
 
@@ -132,6 +132,7 @@ class FileStore:
         self._relaxed = durability == "relaxed"
         self._compact_at = compact_at
         self._warned: set[tuple[str, Losses]] = set()
+        self._ends = LongEnds()
         self._quarantine = Quarantine(self._system, root, self._key_in)
         self._writers = Writers(
             lambda key: self._log(SessionPaths.of(root, key)),
@@ -851,7 +852,7 @@ class FileStore:
         while True:
             found = Reading()
             try:
-                with read(self._system, place) as found:
+                with read(self._system, place, self._ends) as found:
                     value = get(found.view) if found.view is not None else None
                 if not (found.view is not None and found.view.losses and self._is_over(place, found.view)):
                     return found, value

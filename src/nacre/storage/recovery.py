@@ -137,14 +137,16 @@ def examine(lines: Lines, *, key: str) -> Tail:
     return Tail(header, headed, start, sure, first or 1, kept, sorted(bad, key=_start), torn)
 
 
-def examine_end(lines: Lines, *, key: str) -> Tail:
+def examine_end(lines: Lines, *, key: str, is_whole: bool = False) -> Tail:
     """Like `examine`, but content with a last record that stands alone: all before it was acknowledged.
 
-    What else is in doubt was read to the last byte, and stays in memory for the reader of the lines.
+    So it is with any last record if it is known that the log `is_whole`: it was examined with these bytes. What else
+    is in doubt was read to the last byte, and stays in memory for the reader of the lines.
     """
     last = lines.last()
     record = last.record if last is not None else None
-    if last is None or record is None or record.b is not None or record.r or record.tx is not None:
+    is_alone = record is not None and record.b is None and not record.r and record.tx is None
+    if last is None or record is None or not (is_alone or is_whole):
         tail = examine(lines, key=key)
         if tail.torn and tail.kept:
             lines.keep(tail.start, b"".join(piece.raw + b"\n" for piece in tail.kept))

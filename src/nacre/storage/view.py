@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -19,6 +20,8 @@ from nacre.storage.recovery import Gaps, Header, Survey, examine_end, state_of, 
 from nacre.storage.system import System, opened
 
 _NO_FORK, _SECOND = START + b"1,", 2
+_LONG_END = 64
+_MAX_LONG_ENDS = 256
 
 
 class LogView:
@@ -283,23 +286,43 @@ class Reading(NamedTuple):
     updated: str = ""
 
 
+class LongEnds:
+    """Logs that end in a long group, and were found to be whole: it need not be read again as long as they are so."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[int, int, int]] = {}
+
+    def has(self, path: str, log: os.stat_result) -> bool:
+        return self._found.get(path) == _stamp(log)
+
+    def add(self, path: str, log: os.stat_result) -> None:
+        if len(self._found) >= _MAX_LONG_ENDS:
+            self._found.clear()
+        self._found[path] = _stamp(log)
+
+
+def _stamp(log: os.stat_result) -> tuple[int, int, int]:
+    return log.st_ino, log.st_size, log.st_mtime_ns
+
+
 class reading:  # noqa: N801 - used as `with reading(…) as found`
     """A log that is open for as long as its view is read; a torn end, or a group being written, is left out."""
 
-    __slots__ = ("_fd", "_place", "_system")
+    __slots__ = ("_ends", "_fd", "_place", "_system")
 
-    def __init__(self, system: System, place: SessionPaths) -> None:
+    def __init__(self, system: System, place: SessionPaths, ends: LongEnds | None = None) -> None:
         self._system = system
         self._place = place
+        self._ends = ends
         self._fd = -1
 
     def __enter__(self) -> Reading:
         try:
-            size = self._open()
+            log = self._open()
         except FileNotFoundError:
             return Reading()
         try:
-            return self._look(size)
+            return self._look(log)
         except BaseException:
             self._system.close(self._fd)
             raise
@@ -308,11 +331,13 @@ class reading:  # noqa: N801 - used as `with reading(…) as found`
         if self._fd >= 0:
             self._system.close(self._fd)
 
-    def _look(self, size: int) -> Reading:
-        system, place = self._system, self._place
+    def _look(self, log: os.stat_result) -> Reading:
+        system, place, ends, size = self._system, self._place, self._ends, log.st_size
         lines = Lines(system, self._fd, size)
-        tail = examine_end(lines, key=place.key)
+        tail = examine_end(lines, key=place.key, is_whole=ends is not None and ends.has(place.log, log))
         last = tail.last
+        if ends is not None and tail.is_whole and tail.end == size and len(tail.kept) > _LONG_END:
+            ends.add(place.log, log)
         if last is not None and last.t == "del":
             return Reading(is_deleted=True, size=size)
         if size and not tail.header.uid:
@@ -330,10 +355,10 @@ class reading:  # noqa: N801 - used as `with reading(…) as found`
         view = LogView(lines, header=tail.header, n=last.n, state=state_of(last), system=system, place=place)
         return Reading(view=view, size=size, updated=last.ts)
 
-    def _open(self) -> int:
-        """Open the log and return its size."""
+    def _open(self) -> os.stat_result:
+        """Open the log and return what the system tells of it."""
         self._fd, found = open_to_read(self._system, self._place)
-        return found.st_size
+        return found
 
 
 class settled(reading):  # noqa: N801 - as above
@@ -341,9 +366,9 @@ class settled(reading):  # noqa: N801 - as above
 
     __slots__ = ()
 
-    def _open(self) -> int:
-        size: int | None = None
-        while size is None:
+    def _open(self) -> os.stat_result:
+        log: os.stat_result | None = None
+        while log is None:
             super()._open()
             try:
                 # Wait for the writer; the log may lose its name meanwhile.
@@ -351,12 +376,12 @@ class settled(reading):  # noqa: N801 - as above
                 found = self._system.fstat(self._fd)
                 has_name = is_named(self._system, self._place, found)
                 self._system.unlock(self._fd)
-                size = found.st_size if has_name else None
+                log = found if has_name else None
             finally:
-                if size is None:
+                if log is None:
                     self._system.close(self._fd)
                     self._fd = -1
-        return size
+        return log
 
 
 def archived_fence(system: System, place: SessionPaths) -> int:
