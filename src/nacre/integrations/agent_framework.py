@@ -11,17 +11,21 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from agent_framework import HistoryProvider, Message
 from msgspec.structs import replace
 
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, check_text, show
-from nacre.errors import Conflict, InvalidArgument
+from nacre.errors import Conflict, InvalidArgument, missing_extra
 from nacre.integrations.access import AnySessions, awaited
 from nacre.integrations.conversation import read_conversation
 from nacre.messages import Message as Stored
 from nacre.messages import ToolCall
 from nacre.sessions import Sessions
+
+try:
+    from agent_framework import HistoryProvider, Message
+except ModuleNotFoundError as error:
+    raise missing_extra("agent-framework", error) from error
 
 NAME = "agent_framework"
 _JOINED = "joined"

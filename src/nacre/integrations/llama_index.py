@@ -12,20 +12,23 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
-from llama_index.core.base.llms.types import ChatMessage
-from llama_index.core.bridge.pydantic import PrivateAttr
-from llama_index.core.storage.chat_store.base import BaseChatStore
-from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
-
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_int, check_key, check_optional_count, is_unicode, show
 from nacre.codec import encode_message, message_of
-from nacre.errors import Conflict, InvalidArgument, InvalidMessage
+from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
 from nacre.integrations.access import AnySessions, awaited, blocking
 from nacre.integrations.conversation import read_conversation
 from nacre.messages import Message, ToolCall
 from nacre.records import AppendRecord, Pop, Truncate, View
 from nacre.sessions import AnyOperation, Sessions
+
+try:
+    from llama_index.core.base.llms.types import ChatMessage
+    from llama_index.core.bridge.pydantic import PrivateAttr
+    from llama_index.core.storage.chat_store.base import BaseChatStore
+    from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
+except ModuleNotFoundError as error:
+    raise missing_extra("llama-index", error) from error
 
 T = TypeVar("T")
 Fields = dict[str, Any]
