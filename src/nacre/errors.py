@@ -297,3 +297,8 @@ def _describe_one(error: BaseException) -> str:
 def install_command(extra: str) -> str:
     """The command that installs an extra; every hint that names one is made here."""
     return f'pip install "nacre-sessions[{extra}]"'
+
+
+def missing_extra(extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """The error of a module whose extra is not installed, with the command that installs it."""
+    return ModuleNotFoundError(f"{error.name} is not installed: {install_command(extra)}", name=error.name)

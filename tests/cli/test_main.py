@@ -169,6 +169,21 @@ def test_what_is_not_installed_is_one_clear_line(nacre: Nacre, line: tuple[str, 
     assert done.stderr == 'nacre: this needs anyio, which is not installed\n  pip install "nacre-sessions[agent]"\n'
 
 
+@pytest.mark.parametrize("module", ["anyio", "snowballstemmer"])
+@pytest.mark.parametrize(("line", "extra"), [(("mcp", "serve"), "mcp"), (("acp",), "acp")])
+def test_a_server_without_a_module_names_its_own_extra(
+    nacre: Nacre, line: tuple[str, ...], extra: str, module: str
+) -> None:
+    nacre.fill("one")
+    program = f"import sys; sys.modules[{module!r}] = None; from nacre.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *line], check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 1
+    said = f'nacre: `nacre {" ".join(line)}` needs {module}\n  pip install "nacre-sessions[{extra}]"\n'
+    assert done.stderr == said
+
+
 def test_any_other_missing_module_is_a_mistake_of_ours() -> None:
     assert failure_of(ModuleNotFoundError("No module named 'nacre.nope'", name="nacre.nope")) is None
 

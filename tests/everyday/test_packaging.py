@@ -43,6 +43,17 @@ def test_every_install_command_in_the_source_names_an_extra_that_exists() -> Non
     assert install_command("agent") == 'pip install "nacre-sessions[agent]"'
 
 
+def test_every_package_of_an_extra_is_known_by_its_module() -> None:
+    from nacre.cli.failures import EXTRAS  # noqa: PLC0415 - as above
+
+    modules = {"agent-client-protocol": "acp", "prompt-toolkit": "prompt_toolkit", "pyyaml": "yaml"}
+    for extra in set(EXTRAS.values()):
+        listed = project()["optional-dependencies"][extra]
+        names = {re.split(r"[\[><=;]", one)[0] for one in listed} - {project()["name"]}
+        expected = {modules.get(name, name.replace("-", "_")) for name in names}
+        assert {module for module, found in EXTRAS.items() if found == extra} == expected
+
+
 def test_every_install_command_in_texts_and_docs_is_of_this_distribution() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "src").rglob("*.py")]
     for page in pages:

@@ -60,7 +60,7 @@ _KINDS = {
 
 # Optional modules, and the extra that installs each.
 EXTRAS = {
-    **dict.fromkeys(("anyio", "httpx2", "prompt_toolkit", "pygments", "wcwidth", "yaml"), "agent"),
+    **dict.fromkeys(("anyio", "httpx2", "prompt_toolkit", "pygments", "snowballstemmer", "wcwidth", "yaml"), "agent"),
     **dict.fromkeys(("h11", "jsonschema_rs", "starlette", "uvicorn"), "serve"),
     **dict.fromkeys(("numpy", "safetensors", "tokenizers"), "embeddings"),
     "acp": "acp",

@@ -23,25 +23,28 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
-from google.adk.errors import StaleSessionError
-from google.adk.errors.already_exists_error import AlreadyExistsError
-from google.adk.errors.session_not_found_error import SessionNotFoundError
-from google.adk.events.event import Event
-from google.adk.platform import time as platform_time
-from google.adk.platform import uuid as platform_uuid
-from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
-from google.adk.sessions.session import Session
-from google.adk.sessions.state import State
-from pydantic_core import from_json, to_jsonable_python
-
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, check_text, show
-from nacre.errors import Conflict, InvalidArgument
+from nacre.errors import Conflict, InvalidArgument, missing_extra
 from nacre.integrations.access import AnySessions, awaited
 from nacre.integrations.conversation import read_conversation
 from nacre.messages import Message, Snapshot, ToolCall, Version
 from nacre.records import SetMeta
 from nacre.sessions import AnyOperation, Sessions
+
+try:
+    from google.adk.errors import StaleSessionError
+    from google.adk.errors.already_exists_error import AlreadyExistsError
+    from google.adk.errors.session_not_found_error import SessionNotFoundError
+    from google.adk.events.event import Event
+    from google.adk.platform import time as platform_time
+    from google.adk.platform import uuid as platform_uuid
+    from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
+    from google.adk.sessions.session import Session
+    from google.adk.sessions.state import State
+    from pydantic_core import from_json, to_jsonable_python
+except ModuleNotFoundError as error:
+    raise missing_extra("adk", error) from error
 
 T = TypeVar("T")
 _NAME = "adk"

@@ -11,18 +11,22 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, cast
 
-from agent_framework import HistoryProvider, Message
 from msgspec.structs import replace
 
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, check_text, is_unicode, show
 from nacre.codec import encode_message
-from nacre.errors import Conflict, InvalidArgument, InvalidMessage
+from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
 from nacre.integrations.access import AnySessions, awaited, finish
 from nacre.integrations.conversation import mend_erased, read_conversation
 from nacre.messages import ERASED_TEXT, ToolCall
 from nacre.messages import Message as Stored
 from nacre.sessions import Sessions
+
+try:
+    from agent_framework import HistoryProvider, Message
+except ModuleNotFoundError as error:
+    raise missing_extra("agent-framework", error) from error
 
 NAME = "agent_framework"
 _JOINED = "joined"

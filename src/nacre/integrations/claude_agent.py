@@ -19,26 +19,29 @@ from typing import Any, TypeVar, cast
 from uuid import NAMESPACE_OID, uuid5
 from weakref import WeakValueDictionary
 
-from claude_agent_sdk import (
-    SessionKey,
-    SessionListSubkeysKey,
-    SessionStore,
-    SessionStoreEntry,
-    SessionStoreListEntry,
-    SessionSummaryEntry,
-    fold_session_summary,
-)
-
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, check_text, is_unicode, show
 from nacre.codec import data_of, encode_data, encode_message, message_of
-from nacre.errors import Conflict, InvalidArgument, InvalidMessage
+from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
 from nacre.history import session_state
 from nacre.integrations.access import AnySessions, awaited
 from nacre.integrations.conversation import read_conversation
 from nacre.messages import Message, Snapshot, ToolCall, check_created
 from nacre.records import AppendRecord, SetMeta, View
 from nacre.sessions import AnyEntry, Sessions
+
+try:
+    from claude_agent_sdk import (
+        SessionKey,
+        SessionListSubkeysKey,
+        SessionStore,
+        SessionStoreEntry,
+        SessionStoreListEntry,
+        SessionSummaryEntry,
+        fold_session_summary,
+    )
+except ModuleNotFoundError as error:
+    raise missing_extra("claude-agent", error) from error
 
 T = TypeVar("T")
 Fields = dict[str, Any]

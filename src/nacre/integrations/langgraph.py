@@ -28,44 +28,48 @@ from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
-from langchain_core.messages import (
-    AIMessage,
-    AnyMessage,
-    BaseMessage,
-    FunctionMessage,
-    HumanMessage,
-    RemoveMessage,
-    SystemMessage,
-    ToolMessage,
-)
-from langchain_core.messages.chat import ChatMessage
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import (
-    WRITES_IDX_MAP,
-    BaseCheckpointSaver,
-    ChannelVersions,
-    Checkpoint,
-    CheckpointMetadata,
-    CheckpointTuple,
-    DeltaChannelHistory,
-    get_checkpoint_metadata,
-)
-from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from msgspec.structs import replace
-from pydantic_core import PydanticUndefined
 
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, show
 from nacre.client_shapes import part_text
 from nacre.codec import data_of, message_of
-from nacre.errors import Conflict, InvalidArgument
+from nacre.errors import Conflict, InvalidArgument, missing_extra
 from nacre.history.pairing import as_shown, pair
 from nacre.history.session_state import chain, meta
 from nacre.integrations.access import AnySessions, awaited, blocking
 from nacre.messages import ERASED_TEXT, Message, ToolCall, Version
 from nacre.records import AppendRecord, Pop, Record, Rewind, SetMeta, State, Truncate, View
 from nacre.sessions import AnyOperation, Sessions
+
+try:
+    from langchain_core.messages import (
+        AIMessage,
+        AnyMessage,
+        BaseMessage,
+        FunctionMessage,
+        HumanMessage,
+        RemoveMessage,
+        SystemMessage,
+        ToolMessage,
+    )
+    from langchain_core.messages.chat import ChatMessage
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import (
+        WRITES_IDX_MAP,
+        BaseCheckpointSaver,
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        CheckpointTuple,
+        DeltaChannelHistory,
+        get_checkpoint_metadata,
+    )
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+    from pydantic_core import PydanticUndefined
+except ModuleNotFoundError as error:
+    raise missing_extra("langgraph", error) from error
 
 NAME = "langgraph"
 KIND = "x.langgraph"

@@ -11,21 +11,25 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from llama_index.core.base.llms.types import ChatMessage, MessageRole
-from llama_index.core.bridge.pydantic import PrivateAttr
-from llama_index.core.storage.chat_store.base import BaseChatStore
-from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
 from msgspec.structs import replace
 
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_int, check_key, check_optional_count, is_unicode, show
 from nacre.codec import encode_message, message_of
-from nacre.errors import Conflict, InvalidArgument, InvalidMessage
+from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
 from nacre.integrations.access import AnySessions, awaited, blocking, finish
 from nacre.integrations.conversation import mend_erased, read_conversation
 from nacre.messages import ERASED_TEXT, Message, ToolCall
 from nacre.records import AppendRecord, Pop, Truncate, View
 from nacre.sessions import AnyOperation, Sessions
+
+try:
+    from llama_index.core.base.llms.types import ChatMessage, MessageRole
+    from llama_index.core.bridge.pydantic import PrivateAttr
+    from llama_index.core.storage.chat_store.base import BaseChatStore
+    from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
+except ModuleNotFoundError as error:
+    raise missing_extra("llama-index", error) from error
 
 Fields = dict[str, Any]
 NAME = "llama_index"

@@ -20,20 +20,24 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
-from agents.items import TResponseInputItem
-from agents.memory import SessionSettings
-from agents.memory import session as sdk_session
 from msgspec.structs import replace
 
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, show
 from nacre.client_shapes import part_text
-from nacre.errors import Conflict, InvalidArgument, InvalidMessage
+from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
 from nacre.integrations.access import AnySessions, awaited, finish
 from nacre.integrations.conversation import read_conversation
 from nacre.messages import ERASED_TEXT, Message, ToolCall, Version, is_erased
 from nacre.records import Pop, Truncate
 from nacre.sessions import AnyOperation, Sessions
+
+try:
+    from agents.items import TResponseInputItem
+    from agents.memory import SessionSettings
+    from agents.memory import session as sdk_session
+except ModuleNotFoundError as error:
+    raise missing_extra("openai-agents", error) from error
 
 NAME = "openai_agents"
 Item: TypeAlias = Any

@@ -14,37 +14,41 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace as replace_fields
-from pydantic import TypeAdapter
-from pydantic_ai.conversation_store import (
-    ConversationConflict,
-    ConversationEntry,
-    ConversationRecord,
-    ConversationStore,
-)
-from pydantic_ai.messages import (
-    BinaryContent,
-    ImageUrl,
-    ModelMessage,
-    ModelMessagesTypeAdapter,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserContent,
-    UserPromptPart,
-)
 
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, is_unicode, show
 from nacre.codec import encode_data, encode_message, message_of
-from nacre.errors import Conflict, InvalidArgument, InvalidMessage
+from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
 from nacre.history import session_state
 from nacre.history.pairing import attach_results, distinct
 from nacre.integrations.access import AnySessions, awaited
 from nacre.messages import Message, SessionInfo, ToolCall, Version
 from nacre.records import Record, Rewind, SetMeta, State, View
 from nacre.sessions import AnyOperation, Sessions
+
+try:
+    from pydantic import TypeAdapter
+    from pydantic_ai.conversation_store import (
+        ConversationConflict,
+        ConversationEntry,
+        ConversationRecord,
+        ConversationStore,
+    )
+    from pydantic_ai.messages import (
+        BinaryContent,
+        ImageUrl,
+        ModelMessage,
+        ModelMessagesTypeAdapter,
+        ModelRequest,
+        ModelResponse,
+        TextPart,
+        ToolCallPart,
+        ToolReturnPart,
+        UserContent,
+        UserPromptPart,
+    )
+except ModuleNotFoundError as error:
+    raise missing_extra("pydantic-ai", error) from error
 
 T = TypeVar("T")
 Fields = dict[str, Any]

@@ -18,28 +18,32 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
-from strands.session.session_repository import SessionRepository
-from strands.storage.storage import Storage
-from strands.types.exceptions import SessionException, StorageError
-from strands.types.session import (
-    Session,
-    SessionAgent,
-    SessionMessage,
-    SessionType,
-    decode_bytes_values,
-    encode_bytes_values,
-)
 
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, is_unicode, show
 from nacre.codec import encode_data, encode_message
-from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, NacreError
+from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, NacreError, missing_extra
 from nacre.history import session_state
 from nacre.integrations.access import AnySessions, awaited, blocking, finish
 from nacre.integrations.conversation import mend_erased, read_conversation
 from nacre.messages import ERASED_TEXT, Message, Snapshot, ToolCall, Version, is_erased
 from nacre.records import AppendRecord, Pop, SetMeta, View
 from nacre.sessions import AnyOperation, Sessions
+
+try:
+    from strands.session.session_repository import SessionRepository
+    from strands.storage.storage import Storage
+    from strands.types.exceptions import SessionException, StorageError
+    from strands.types.session import (
+        Session,
+        SessionAgent,
+        SessionMessage,
+        SessionType,
+        decode_bytes_values,
+        encode_bytes_values,
+    )
+except ModuleNotFoundError as error:
+    raise missing_extra("strands", error) from error
 
 if TYPE_CHECKING:
     from strands.multiagent.base import MultiAgentBase

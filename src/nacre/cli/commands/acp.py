@@ -25,14 +25,14 @@ def add(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, out: Out) -> int:
     """Serve until the editor is gone."""
-    import anyio  # noqa: PLC0415 - not needed for help
-
     if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
         hint = "docs/editors.md shows how to set it up; `nacre chat` talks at a terminal"
         raise Failure("usage", "`nacre acp` is started by an editor, which talks to it over pipes", hint=hint)
     if out.json:
         raise Failure("usage", "`nacre acp` prints the messages of its protocol: leave out --json and --jsonl")
     try:
+        import anyio  # noqa: PLC0415 - not needed for help
+
         from nacre.servers.acp import serve_stdio  # noqa: PLC0415 - loads the package
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("nacre"):

@@ -78,11 +78,6 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: Out) -> int:
-    import anyio  # noqa: PLC0415 - not needed for help
-
-    from nacre import config as settings  # noqa: PLC0415 - the same
-    from nacre.tools.mcp import servers_of  # noqa: PLC0415 - the same
-
     is_asked_for = args.http is not None or args.write is not None
     if args.action is None:
         args.action = "serve" if is_asked_for or (not out.json and _is_started_by_client()) else "list"
@@ -93,6 +88,11 @@ def run(args: Namespace, out: Out) -> int:
         return _serve(args, out)
     if is_asked_for:
         raise Failure("usage", f"`nacre mcp {args.action}` takes no --http and no --write", hint="serve does")
+    import anyio  # noqa: PLC0415 - not needed for help
+
+    from nacre import config as settings  # noqa: PLC0415 - the same
+    from nacre.tools.mcp import servers_of  # noqa: PLC0415 - the same
+
     servers = servers_of(settings.load().for_agent(args.agent).table("mcp"))
     configs = {server.name: server.config for server in servers}
     if args.action == "list":
@@ -191,13 +191,13 @@ def _is_started_by_client() -> bool:
 
 def _serve(args: Namespace, out: Out) -> int:
     """Serve until the client is gone or, over HTTP, until a signal comes."""
-    import anyio  # noqa: PLC0415 - not needed for help
-
-    from nacre import config  # noqa: PLC0415 - the same
+    from nacre import config  # noqa: PLC0415 - not needed for help
     from nacre.cli.failures import ungroup  # noqa: PLC0415 - the same
 
     address = _check_serve(args)
     try:
+        import anyio  # noqa: PLC0415 - not needed for help
+
         from nacre.servers.mcp import make_server, open_archive, serve_stdio  # noqa: PLC0415 - loads the package
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("nacre"):
