@@ -10,11 +10,12 @@ import logging
 import os
 import shlex
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import anyio
 from acp import RequestError, schema
@@ -26,7 +27,7 @@ import nacre
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Answer, Approval, Event, Notice
 from nacre.config import Settings
-from nacre.errors import NacreError, SessionBusy, Stopped
+from nacre.errors import ConfigError, NacreError, SessionBusy, Stopped
 from nacre.history.message_text import first_text
 from nacre.keys import is_internal
 from nacre.runtime import App, Options, run_agent
@@ -36,8 +37,11 @@ from nacre.runtime.trust import TrustStore, find_root, why_broad
 from nacre.servers.acp_transport import StdioTransport
 from nacre.servers.acp_updates import Calls, Update, invalid, read_prompt, replay, thought
 from nacre.sessions import Sessions
+from nacre.tools.mcp import servers_of
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PROTOCOL = 1
 MODES = (
@@ -92,13 +96,14 @@ class EditorSession:
         options = replace(self._server.options, folder=self.folder, mode=self.mode)
         self._end, self._ended = anyio.Event(), anyio.Event()
         # A task of its own enters and leaves it.
-        self._app = await self._server.tasks.start(self._run, own, options, self._ended)
-        if isinstance(self._app, NacreError):
-            error, self._app = self._app, None
-            raise error
-        for note in self._app.notes:
+        run = partial(self._server.tasks.start, self._run, own, options, self._ended)
+        app: App | NacreError = await self._unless_cancelled(run)
+        if isinstance(app, NacreError):
+            raise app
+        self._app = app
+        for note in app.notes:
             update.put(Notice(note))
-        return self._app
+        return app
 
     async def close(self) -> None:
         """End the agent, if it runs."""
@@ -247,7 +252,15 @@ class EditorSession:
 
     async def _question(self, call: schema.ToolCallUpdate, options: list[schema.PermissionOption]) -> str:
         """Ask the editor's user; the chosen option. Raises _Cancelled, also if the editor leaves it open."""
-        answer = ""
+        answer = await self._unless_cancelled(partial(self._server.ask, self.key, call, options))
+        if not answer:
+            raise _Cancelled
+        return answer
+
+    async def _unless_cancelled(self, step: Callable[[], Awaitable[T]]) -> T:
+        """What a step gives; once the user cancelled it is ended, and _Cancelled raised."""
+        results: list[T] = []
+        failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
 
             async def give_up() -> None:
@@ -255,11 +268,16 @@ class EditorSession:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(give_up)
-            answer = await self._server.ask(self.key, call, options)
+            try:
+                results.append(await step())
+            except Exception as error:  # noqa: BLE001 - it is raised below, and not as a group
+                failure = error
             tasks.cancel_scope.cancel()
-        if not answer:
+        if failure is not None:
+            raise failure
+        if not results:
             raise _Cancelled
-        return answer
+        return results[0]
 
     def _meta(self, app: App, content: str | list[Any]) -> dict[str, Any]:
         """The folder and the title of a session that has none."""
@@ -412,11 +430,12 @@ class AcpAgent:
         if not is_stored and before is None:
             problem = f"there is no active session {key!r:.200}: `nacre sessions list` lists them"
             raise RequestError(_NOT_FOUND, problem)
-        if before is not None:
-            if before.is_at_turn:
-                raise RequestError(_BUSY, f"session {key!r} is at a prompt: cancel it, or wait for its end")
-            await before.close()
+        if before is not None and before.is_at_turn:
+            raise RequestError(_BUSY, f"session {key!r} is at a prompt: cancel it, or wait for its end")
+        # At once: a prompt that comes while the earlier agent ends must not start that again.
         session = self._open[key] = EditorSession(self, key, folder, servers)
+        if before is not None:
+            await before.close()
         return session
 
     async def list_sessions(
@@ -467,9 +486,10 @@ class AcpAgent:
     async def close_session(self, session_id: str, **_: Any) -> schema.CloseSessionResponse:
         """End what runs for a session; what was stored stays."""
         session = self._session(session_id)
+        # At once: nothing more may begin in it while its turn and its agent end.
+        del self._open[session_id]
         await self._stop([session])
         await session.close()
-        self._open.pop(session_id, None)
         return schema.CloseSessionResponse()
 
     async def close(self) -> None:
@@ -581,4 +601,8 @@ def _servers(given: Sequence[Any]) -> dict[str, dict[str, Any]]:
             # Else it could have the values of our variables, which nobody was asked about.
             raise invalid(f"the MCP server {server.name!r:.100} has ${{…}}, which is not replaced in what editors send")
         found[server.name] = config
+    try:
+        servers_of(found)
+    except ConfigError as error:
+        raise invalid(str(error)) from error
     return found

@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import os
+import select
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 MAX_LINE = 64 * 1024 * 1024
 """The longest line, in bytes: a message with a few images."""
 _MAX_WAITING = 16
+_LOOK = 200
+"""Milliseconds after which a write that has to wait looks whether this end was closed."""
 _MAX_PROBLEMS = 5
 _PARSE, _REQUEST, _PARAMS = -32700, -32600, -32602
 
@@ -79,9 +82,14 @@ class StdioTransport:
             await self.send({"jsonrpc": "2.0", "id": known, "error": {"code": code, "message": problem}})
 
     def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
+        rest, room = memoryview(data), select.poll()
+        room.register(self._target, select.POLLOUT)
         while rest:
-            rest = rest[os.write(self._target, rest) :]
+            if self._is_closed:
+                raise BrokenPipeError
+            # No more than fits: an editor that reads no more must not keep this process from ending.
+            if room.poll(_LOOK):
+                rest = rest[os.write(self._target, rest[: select.PIPE_BUF]) :]
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         """Pass on every line, of one that is too long only its beginning, and None at the end."""

@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -122,17 +123,20 @@ def _text(text: str) -> schema.TextContentBlock:
 
 
 class Calls:
-    """The tool calls of one turn: each begins once, under an id that no other turn of the session uses.
+    """The tool calls of one turn: each begins once, under an id that no other call of the session has.
 
+    Models may use an id again once its call has ended: what the editor shows of one must not be that of another.
     `preview` tells what a call would do to a file, and `folder` is where its path is relative to.
     """
 
     def __init__(self, turn: str, *, folder: str, preview: Callable[[ToolCall], Change | None]) -> None:
         self._turn, self._folder, self._preview = turn, folder, preview
         self._diffs: dict[str, list[Any]] = {}
+        """Of the calls that began and have not ended."""
+        self._ended: Counter[str] = Counter()
 
     def id_of(self, call: ToolCall) -> str:
-        return f"{self._turn}:{call.id}"
+        return f"{self._turn}.{self._ended[call.id]}:{call.id}"
 
     def begin(self, call: ToolCall, change: Change | None, *, status: Any) -> list[Update]:
         """A call appears, or goes on if it did before."""
@@ -159,13 +163,14 @@ class Calls:
     def end(self, call: ToolCall, output: Output) -> list[Update]:
         """A call has its result; a diff is shown with it if the change was made, and alone otherwise said why not."""
         begun = [] if call.id in self._diffs else self.begin(call, None, status="pending")
-        diffs = [] if output.failed else self._diffs[call.id]
+        diffs = self._diffs.pop(call.id)
         ended = schema.ToolCallProgress(
             session_update="tool_call_update",
             tool_call_id=self.id_of(call),
             status="failed" if output.failed else "completed",
-            content=[*diffs, *_output(call, output.text)],
+            content=[*([] if output.failed else diffs), *_output(call, output.text)],
         )
+        self._ended[call.id] += 1
         return [*begun, ended]
 
     def updates(self, event: Event) -> list[Update]:

@@ -341,6 +341,7 @@ class Updates:
         uri = str(params.uri)
         with _as_protocol_errors():
             await anyio.to_thread.run_sync(lambda: self._archive.find(key_of(uri)), limiter=self._threads)
+        self._make_room(_connection_of(context), uri)
         await self._watch([uri])
         self._sessions[_connection_of(context), uri] = context.session
         return types.EmptyResult()
@@ -381,6 +382,13 @@ class Updates:
                         is_sent = True
                     if not is_sent:
                         self._sessions.pop(name, None)
+            self._forget()
+
+    def _make_room(self, connection: str, uri: str) -> None:
+        """If there are too many, the oldest of other connections go: nobody says when one of those has ended."""
+        others = [name for name in self._sessions if name[0] != connection]
+        while len({*self._versions, uri}) > _MAX_SUBSCRIPTIONS and others:
+            del self._sessions[others.pop(0)]
             self._forget()
 
     async def _watch(self, uris: Sequence[str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 import threading
 from typing import Any
 
@@ -81,6 +83,8 @@ def test_errors_at_the_door_are_sentences(place: Place) -> None:
     text = [schema.TextContentBlock(type="text", text="hello")]
     audio = [schema.AudioContentBlock(type="audio", data="aaaa", mime_type="audio/wav")]
     sse = schema.SseMcpServer(type="sse", name="old", url="http://127.0.0.1:1/", headers=[])
+    nothing = schema.McpServerStdio(name="none", command="", args=[], env=[])
+    half = schema.HttpMcpServer(type="http", name="half", url="http://[::1", headers=[])
     header = schema.HttpHeader(name="x", value="${OPENAI_API_KEY}")
     thief = schema.HttpMcpServer(type="http", name="thief", url="http://127.0.0.1:1/", headers=[header])
 
@@ -94,6 +98,8 @@ def test_errors_at_the_door_are_sentences(place: Place) -> None:
                 (agent.new_session(cwd="/a\0b", mcp_servers=[]), "cwd cannot be a path"),
                 (agent.new_session(cwd=here, mcp_servers=[sse]), "'old' must be a program or speak HTTP"),
                 (agent.new_session(cwd=here, mcp_servers=[thief]), "which is not replaced"),
+                (agent.new_session(cwd=here, mcp_servers=[nothing]), "'none' needs a command or a url"),
+                (agent.new_session(cwd=here, mcp_servers=[half]), "'half' needs a url that begins with http"),
                 (agent.load_session(cwd=here, session_id="no", mcp_servers=[]), "there is no active session 'no'"),
                 (agent.load_session(cwd=here, session_id="../x", mcp_servers=[]), "there is no active session"),
                 (agent.load_session(cwd=here, session_id="nacre:memory", mcp_servers=[]), "there is no active session"),
@@ -110,6 +116,31 @@ def test_errors_at_the_door_are_sentences(place: Place) -> None:
 
     run(talk())
     assert place.model.requests == []
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "env", "reason"),
+    [
+        ("/bin/e\0cho", [], {}, "embedded null byte"),
+        ("/bin/echo", ["a\0b"], {}, "embedded null byte"),
+        ("/bin/echo", [], {"A=B": "c"}, "illegal environment variable name"),
+    ],
+)
+def test_an_mcp_server_that_cannot_be_a_program_costs_only_its_tools(
+    place: Place, command: str, args: list[str], env: dict[str, str], reason: str
+) -> None:
+    place.model.script = [["Hello."]]
+    variables = [schema.EnvVariable(name=name, value=value) for name, value in env.items()]
+    server = schema.McpServerStdio(name="odd", command=command, args=args, env=variables)
+
+    async def talk() -> None:
+        async with place.editor() as editor:
+            key = (await editor.agent.new_session(cwd=str(place.folder), mcp_servers=[server])).session_id
+            assert await editor.ask(key, "hello") == "end_turn"
+            assert editor.text() == "Hello."
+            assert f"the MCP server 'odd' cannot be started: {reason}" in editor.text("agent_thought_chunk")
+
+    run(talk())
 
 
 def test_a_second_prompt_in_the_same_session_is_refused_and_the_first_goes_on(place: Place) -> None:
@@ -150,3 +181,56 @@ def test_an_editor_that_leaves_in_mid_turn_leaves_a_stopped_turn(place: Place) -
     never.set()
     with nacre.open(place.root) as sessions:
         assert sessions.get_history(key)[-1].content == "Half\n\n[stopped by the user]"
+
+
+def test_cancelling_does_not_wait_for_an_mcp_server_that_never_answers(place: Place) -> None:
+    place.model.script = [["Hello."]]
+    silent = schema.McpServerStdio(name="silent", command="/bin/sleep", args=["1000"], env=[])
+
+    async def talk() -> None:
+        async with place.editor() as editor:
+            key = (await editor.agent.new_session(cwd=str(place.folder), mcp_servers=[silent])).session_id
+            turn = asyncio.create_task(editor.ask(key, "one"))
+            await editor.until(lambda: len(editor.questions) == 2)
+            await editor.agent.cancel(session_id=key)
+            # Such a server is waited for as long as this.
+            assert await asyncio.wait_for(turn, 29) == "cancelled"
+
+    run(talk())
+    assert place.model.requests == []
+
+
+def test_an_editor_that_reads_no_more_does_not_keep_the_process_alive(place: Place) -> None:
+    # More than a pipe holds.
+    place.model.script = [["x" * 500_000]]
+    receiving, sending = os.pipe()
+
+    async def talk() -> None:
+        command = [sys.executable, "-m", "nacre", "acp"]
+        process = await asyncio.create_subprocess_exec(
+            *command, env=place.environ, stdin=asyncio.subprocess.PIPE, stdout=sending
+        )
+        editor = process.stdin
+        assert editor is not None
+
+        async def ask(number: int, method: str, params: Any) -> Any:
+            request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            editor.write(json.dumps(request).encode() + b"\n")
+            return json.loads(await asyncio.to_thread(replies.readline)) if number else None
+
+        with os.fdopen(receiving, "rb", closefd=False) as replies:
+            await ask(1, "initialize", {"protocolVersion": 1})
+            key = (await ask(2, "session/new", {"cwd": "/", "mcpServers": []}))["result"]["sessionId"]
+            await ask(0, "session/prompt", {"sessionId": key, "prompt": [{"type": "text", "text": "one"}]})
+            with nacre.open(place.root) as sessions:
+                following = sessions.follow(key)
+                while len(sessions.get_history(key)) < 2:
+                    await asyncio.to_thread(next, following)
+            editor.close()
+            assert await asyncio.wait_for(process.wait(), 60) == 0
+
+    try:
+        run(talk())
+    finally:
+        os.close(receiving)
+        os.close(sending)

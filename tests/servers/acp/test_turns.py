@@ -328,3 +328,18 @@ def test_read_only_in_the_middle_of_a_turn_refuses_what_would_be_asked(place: Pl
 
     run(talk())
     assert not (place.folder / "a.txt").exists()
+
+
+def test_a_call_with_the_id_of_an_earlier_one_is_shown_and_asked_about_as_itself(place: Place) -> None:
+    place.model.script = [[WRITE], [{"call": "shell", "command": "echo pearl"}], ["Done."]]
+
+    async def talk() -> None:
+        async with place.editor() as editor:
+            await editor.ask(await begin(editor, place), "go")
+            write, shell = editor.of("tool_call")
+            assert [write.title, shell.title] == ["write_file: a.txt", "shell: echo pearl"]
+            assert [call.tool_call_id for call, _ in editor.questions[1:]] == [write.tool_call_id, shell.tool_call_id]
+            assert write.tool_call_id != shell.tool_call_id
+            assert [one.type for one in editor.of("tool_call_update")[-1].content] == ["content"]
+
+    run(talk())

@@ -106,6 +106,31 @@ def test_the_output_of_tools_is_untrusted(archive: Archive, sessions: Sessions) 
     assert found[0].text == '[calls web_fetch: url="x"]'
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(role="function", name="web_fetch", content=ATTACK),
+        Message(role="", extra={"type": "mcp_call", "output": ATTACK}),
+        Message(role="", extra={"type": "file_search_call", "results": [{"text": ATTACK}]}),
+    ],
+)
+def test_what_only_a_tool_can_have_written_is_untrusted_in_every_shape(
+    message: Message, archive: Archive, sessions: Sessions
+) -> None:
+    sessions.add_full_message("cli:4", message)
+    (read,) = archive.read(ReadSession(key="cli:4")).messages
+    (found,) = archive.search(SearchSessions(query="pearl file", key="cli:4")).results
+    assert (read.untrusted, found.untrusted) == (TOOL, TOOL)
+    assert ATTACK in read.text
+
+
+def test_a_message_of_the_user_with_results_of_tools_is_untrusted(archive: Archive, sessions: Sessions) -> None:
+    result = {"type": "tool_result", "tool_use_id": "c", "content": ATTACK}
+    sessions.add_full_message("cli:5", Message(role="user", content=[result]))
+    (read,) = archive.read(ReadSession(key="cli:5")).messages
+    assert (read.role, read.untrusted) == ("user", TOOL)
+
+
 def test_pages_are_bounded_and_join_without_gaps(archive: Archive, sessions: Sessions) -> None:
     sessions.add_messages("cli:long", [Message(role="user", content=f"{n} " + "x" * 9000) for n in range(60)])
     texts, cursor, pages = list[str](), "", 0

@@ -160,6 +160,24 @@ def test_a_session_of_a_client_ends_and_is_unknown_then(url: str) -> None:
     assert ask(url, session, ping).status_code == 404
 
 
+def test_subscriptions_of_clients_that_are_gone_leave_room_for_others(url: str, place: Place) -> None:
+    with nacre.open(place.root) as sessions:
+        for number in range(66):
+            sessions.add_message(f"many:{number}", "user", "hello")
+
+    def subscribe(session: dict[str, str], number: int) -> str:
+        asked = {"uri": f"nacre://sessions/many%3A{number}"}
+        request = {"jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": asked}
+        return ask(url, session, json.dumps(request)).text
+
+    gone, here = ({"mcp-session-id": ask(url).headers["mcp-session-id"]} for _ in range(2))
+    answers = [subscribe(gone, number) for number in range(65)]
+    assert ["error" in answer for answer in answers] == [False] * 64 + [True]
+    assert "at most 64 sessions can be subscribed to" in answers[-1]
+    assert ask(url, gone, method="DELETE").status_code == 200
+    assert ["error" in subscribe(here, number) for number in (64, 65)] == [False] * 2
+
+
 def test_a_client_that_dies_in_the_middle_harms_nobody(url: str) -> None:
     parts = urlsplit(url)
     for sent in (b"POST /mcp HTT", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"):

@@ -61,7 +61,12 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         where = f"the MCP server {self.name!r}"
         if bool(self.command) == bool(self.url):
             raise ConfigError(f"{where} needs a command or a url, and not both")
-        if self.url and (urlsplit(self.url).scheme not in {"http", "https"} or not urlsplit(self.url).hostname):
+        try:
+            address = urlsplit(self.url)
+            is_address = address.scheme in {"http", "https"} and bool(address.hostname)
+        except ValueError:
+            is_address = False
+        if self.url and not is_address:
             raise ConfigError(f"{where} needs a url that begins with http:// or https://, not {self.url!r}")
         if self.timeout <= 0 or self.start_timeout <= 0:
             raise ConfigError(f"{where} needs a timeout and a start_timeout of more than 0 seconds")

@@ -128,7 +128,8 @@ class Server:
                     self._connection = await self._connect()
             except LoginNeeded:
                 raise
-            except (TimeoutError, OSError, ToolError) as error:
+            except (TimeoutError, OSError, ValueError, ToolError) as error:
+                # A ValueError is about what was configured: a NUL in an argument, half of an IPv6 address.
                 reason = str(error) or f"no answer within {self.config.start_timeout:g} s"
                 lacks = "reached" if self.config.url else "started"
                 raise ToolError(f"the MCP server {self.name!r} cannot be {lacks}: {reason}") from error
