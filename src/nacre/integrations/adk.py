@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -38,8 +38,8 @@ from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, check_text, show
 from nacre.errors import Conflict, InvalidArgument
 from nacre.integrations.access import AnySessions, awaited
-from nacre.integrations.conversation import read_conversation
-from nacre.messages import Message, Snapshot, ToolCall, Version
+from nacre.integrations.conversation import with_results
+from nacre.messages import Message, Snapshot, ToolCall, Version, is_erased
 from nacre.records import SetMeta
 from nacre.sessions import AnyOperation, Sessions
 
@@ -513,29 +513,41 @@ def _without_rest(messages: list[Message]) -> list[Message]:
 # ---- messages as events
 
 
-def _events_of(messages: Iterable[Message]) -> Iterator[Event]:
-    """The events that messages were made of, and one for each message of another framework."""
+def _events_of(messages: Sequence[Message]) -> Iterator[Event]:
+    """The events that messages were made of, and one for each message of another framework.
+
+    ADK quotes what another agent said, and pairs a call with its result only if one agent has both: what was erased
+    is still this agent's, and a result is that of the agent that called.
+    """
+    agents = (one.name for one in messages if _NAME in one.extra and one.role == "assistant" and one.name)
+    agent = next(agents, "assistant")
+    callers: dict[str, str] = {}
     group: list[Message] = []
-    for one in read_conversation(messages, _NAME, lambda message: message, _foreign_event):
-        if group and isinstance(one, Message) and _is_rest(one):
+    for one, is_own in with_results(messages, _NAME):
+        if group and is_own and _is_rest(one):
             group.append(one)
             continue
         if group:
-            yield _event_of(group)
-        group = [one] if isinstance(one, Message) else []
-        if isinstance(one, Event):
-            yield one
+            yield _event_of(group, agent)
+        group = [one] if is_own else []
+        name = one.name or "assistant" if one.role == "assistant" else callers.get(one.tool_call_id or "", "assistant")
+        if is_own and one.role == "assistant":
+            agent = name
+        elif not is_own:
+            name = agent if is_erased(one) else name
+            yield _foreign_event(one, name)
+        callers.update((call.id, name) for call in one.tool_calls)
     if group:
-        yield _event_of(group)
+        yield _event_of(group, agent)
 
 
-def _event_of(group: list[Message]) -> Event:
-    """The event that a message, or several with results, were made of."""
+def _event_of(group: list[Message], agent: str) -> Event:
+    """The event that a message, or several with results, were made of; by `agent` if only the rest of it is left."""
     first = group[0]
     own = dict(first.extra[_NAME])
     if "rest" in own:
         # The event began with a message that was erased.
-        own = {"id": own["id"], "timestamp": own["timestamp"], "author": "", "parts": [{"function_response": {}}]}
+        own = {"id": own["id"], "timestamp": own["timestamp"], "author": agent, "parts": [{"function_response": {}}]}
     if not first.role:
         return _validated(own)
     own.setdefault("author", "user" if first.role == "user" else first.name or "")
@@ -611,12 +623,13 @@ def _validated(data: dict[str, Any]) -> Event:
     return event
 
 
-def _foreign_event(message: dict[str, Any]) -> Iterator[Event]:
-    """A chat message of another framework as an event."""
+def _foreign_event(given: Message, agent: str) -> Event:
+    """A chat message of another framework as an event, which `agent` has said if it is not the user's."""
+    message = given.to_openai()
     role, content = message["role"], message.get("content")
     parts: list[dict[str, Any]] = []
     if role == "tool":
-        result = {"id": message["tool_call_id"], "name": message.get("name") or "tool", "response": {"result": content}}
+        result = {"id": message["tool_call_id"], "name": given.name or "tool", "response": {"result": content}}
         parts.append({"function_response": result})
     elif isinstance(content, str) and content:
         parts.append({"text": content if role in ("user", "assistant") else f"[{role}] {content}"})
@@ -627,10 +640,9 @@ def _foreign_event(message: dict[str, Any]) -> Iterator[Event]:
         arguments = json.loads(function["arguments"])
         known = {"id": call["id"], "name": function["name"], "args": arguments}
         parts.append({"function_call": known if isinstance(arguments, dict) else known | {"args": {"": arguments}}})
-    is_model = role in ("assistant", "tool")
-    author = message.get("name") or "assistant" if is_model else "user"
+    author = agent if role in ("assistant", "tool") else "user"
     content_role = "model" if role == "assistant" else "user"
-    yield _validated({"author": author, "content": {"role": content_role, "parts": parts}})
+    return _validated({"author": author, "content": {"role": content_role, "parts": parts}})
 
 
 def _foreign_part(item: dict[str, Any]) -> dict[str, Any]:
