@@ -34,10 +34,9 @@ from google.adk.sessions.session import Session
 from google.adk.sessions.state import State
 from pydantic_core import from_json, to_jsonable_python
 
-from nacre.async_sessions import AsyncSessions
-from nacre.checks import check_key, check_text, show
+from nacre.checks import check_key, check_text
 from nacre.errors import Conflict, InvalidArgument
-from nacre.integrations.access import AnySessions, awaited
+from nacre.integrations.access import AnySessions, awaited, check_sessions
 from nacre.integrations.conversation import with_results
 from nacre.messages import Message, Snapshot, ToolCall, Version, is_erased
 from nacre.records import SetMeta
@@ -64,9 +63,7 @@ class NacreSessionService(BaseSessionService):
     """
 
     def __init__(self, sessions: AnySessions) -> None:
-        if not isinstance(sessions, Sessions | AsyncSessions):
-            raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
-        self._sessions = sessions
+        self._sessions = check_sessions(sessions)
         self._appending: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 
     async def create_session(

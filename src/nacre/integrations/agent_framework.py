@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 from agent_framework import HistoryProvider, Message
 from msgspec.structs import replace
 
-from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, check_text, show
 from nacre.errors import Conflict, InvalidArgument
-from nacre.integrations.access import AnySessions, awaited
+from nacre.integrations.access import AnySessions, awaited, check_sessions
 from nacre.integrations.conversation import read_conversation
 from nacre.messages import Message as Stored
 from nacre.messages import ToolCall
@@ -52,8 +51,7 @@ class NacreHistoryProvider(HistoryProvider):
         skip_excluded: bool = False,
         last: int | None = None,
     ) -> None:
-        if not isinstance(sessions, Sessions | AsyncSessions):
-            raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
+        self._sessions = check_sessions(sessions)
         if last is not None and (type(last) is not int or last < 1):
             raise InvalidArgument(f"last must be a number of messages from 1 on, or None, not {show(last)}")
         super().__init__(
@@ -66,7 +64,6 @@ class NacreHistoryProvider(HistoryProvider):
         )
         self.skip_excluded = skip_excluded
         self.last = last
-        self._sessions = sessions
 
     async def get_messages(
         self,

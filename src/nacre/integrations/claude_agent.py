@@ -29,13 +29,12 @@ from claude_agent_sdk import (
     fold_session_summary,
 )
 
-from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, check_text, is_unicode, show
-from nacre.codec import data_of, encode_data, encode_message, message_of
+from nacre.codec import data_of, encode_data, message_of
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage
 from nacre.history import session_state
-from nacre.integrations.access import AnySessions, awaited
-from nacre.integrations.conversation import with_results
+from nacre.integrations.access import AnySessions, awaited, check_sessions
+from nacre.integrations.conversation import is_exact, with_results
 from nacre.messages import Message, Snapshot, ToolCall, check_created, is_erased
 from nacre.records import AppendRecord, SetMeta, View
 from nacre.sessions import AnyEntry, AnyOperation, Sessions
@@ -58,9 +57,7 @@ class NacreSessionStore(SessionStore):
     """
 
     def __init__(self, sessions: AnySessions) -> None:
-        if not isinstance(sessions, Sessions | AsyncSessions):
-            raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
-        self._sessions = sessions
+        self._sessions = check_sessions(sessions)
         self._locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
@@ -337,7 +334,7 @@ def _operations(entry: Fields) -> Sequence[AnyEntry]:
     """
     is_faithful = _is_faithful(entry)
     messages = _as_messages(entry) if is_faithful else None
-    if messages is not None and _entry(messages) == entry and all(map(_can_be_stored, messages)):
+    if messages is not None and _entry(messages) == entry and all(map(is_exact, messages)):
         return messages
     data = {"whole": entry} if is_faithful else {"json": json.dumps(entry)}
     role, text = entry.get("type"), _text(entry)
@@ -352,14 +349,6 @@ def _is_faithful(entry: Fields) -> bool:
     except InvalidMessage:
         return False
     return is_unicode(json.dumps(entry, ensure_ascii=False))
-
-
-def _can_be_stored(message: Message) -> bool:
-    try:
-        encode_message(message)
-    except InvalidMessage:
-        return False
-    return True
 
 
 def _text(entry: Fields) -> str:

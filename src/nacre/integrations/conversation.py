@@ -11,10 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
+from nacre.codec import encode_message
+from nacre.errors import InvalidMessage
 from nacre.history.pairing import as_shown, attach_results, pair
 from nacre.messages import Message, ToolCall
 
 T = TypeVar("T")
+
+
+def is_exact(message: Message) -> bool:
+    """Tell whether a log gives a message back as it is: it refuses some, such as NaN, and half characters are lost."""
+    try:
+        return not encode_message(message).lossy
+    except InvalidMessage:
+        return False
 
 
 def read_conversation(

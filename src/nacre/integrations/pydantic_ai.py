@@ -36,14 +36,13 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from nacre.async_sessions import AsyncSessions
-from nacre.checks import check_key, is_unicode, show
-from nacre.codec import encode_data, encode_message, message_of
+from nacre.checks import check_key, is_unicode
+from nacre.codec import encode_data, message_of
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage
 from nacre.history import session_state
 from nacre.history.pairing import attach_results, distinct
-from nacre.integrations.access import AnySessions, awaited
-from nacre.integrations.conversation import find_crossing, show_alone
+from nacre.integrations.access import AnySessions, awaited, check_sessions
+from nacre.integrations.conversation import find_crossing, is_exact, show_alone
 from nacre.messages import Message, SessionInfo, ToolCall, Version
 from nacre.records import Record, Rewind, SetMeta, State, View
 from nacre.sessions import AnyOperation, Sessions
@@ -67,9 +66,7 @@ class NacreConversationStore(ConversationStore):
     """
 
     def __init__(self, sessions: AnySessions) -> None:
-        if not isinstance(sessions, Sessions | AsyncSessions):
-            raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
-        self._sessions = sessions
+        self._sessions = check_sessions(sessions)
         # In which sessions entries were seen last: an entry is asked for by its id alone.
         self._places: dict[str, str] = {}
 
@@ -516,18 +513,11 @@ def _messages(entry: ConversationEntry) -> list[Message]:
         messages = [
             _part(head if number == 0 else {"entry": entry.id}, part) for number, part in enumerate(dump["parts"])
         ]
-    if messages and _dump(messages) == dump and all(map(_can_be_stored, messages)):
+    if messages and _dump(messages) == dump and all(map(is_exact, messages)):
         return messages
     # Nothing that anyone could read, or not as it is.
     whole = {"entry": entry.id, "parent": entry.parent_id, "json": json.dumps(dump)}
     return [Message(role="", extra={"type": dump["kind"], NAME: whole})]
-
-
-def _can_be_stored(message: Message) -> bool:
-    try:
-        return not encode_message(message).lossy
-    except InvalidMessage:
-        return False
 
 
 def _response(head: Fields, parts: list[Fields]) -> Message:
