@@ -12,10 +12,19 @@ from threading import Lock
 from typing import TypeAlias, TypeVar, cast
 
 from nacre.async_sessions import AsyncSessions
+from nacre.checks import show
+from nacre.errors import InvalidArgument
 from nacre.sessions import Sessions
 
 T = TypeVar("T")
 AnySessions: TypeAlias = Sessions | AsyncSessions
+
+
+def check_sessions(sessions: object) -> AnySessions:
+    """What an adapter is given; raises InvalidArgument if it is something else."""
+    if not isinstance(sessions, Sessions | AsyncSessions):
+        raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
+    return sessions
 
 
 def blocking(sessions: AnySessions) -> Sessions:

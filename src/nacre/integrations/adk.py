@@ -14,21 +14,25 @@ A reader of shared state looks for the event of a pending change: if it is store
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import unquote
+from uuid import NAMESPACE_OID, uuid5
 from weakref import WeakValueDictionary
 
-from nacre.async_sessions import AsyncSessions
-from nacre.checks import check_key, check_text, show
-from nacre.errors import Conflict, InvalidArgument, missing_extra
-from nacre.integrations.access import AnySessions, awaited
-from nacre.integrations.conversation import read_conversation
-from nacre.messages import Message, Snapshot, ToolCall, Version
+from msgspec.structs import replace
+
+from nacre.checks import check_key, check_text, is_unicode
+from nacre.codec import encode_data
+from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
+from nacre.integrations.access import AnySessions, awaited, check_sessions
+from nacre.integrations.conversation import with_results
+from nacre.messages import Message, Snapshot, ToolCall, Version, is_erased
 from nacre.records import SetMeta
 from nacre.sessions import AnyOperation, Sessions
 
@@ -52,6 +56,9 @@ _STATE = "adk:"
 """How the fields of a session's meta begin that are state; the value is in a list, as None takes a field away."""
 _PENDING = "adk.pending:"
 """The same of a pending change of shared state; the id of its event follows."""
+_PLACE = "adk.place"
+"""In `extra` of a message of others: its generation and number."""
+_MAX_ID = 256
 _FIRST = 64
 """How many messages are read at first to find those after a time."""
 _MARKER = re.compile(r"nacre:(\w*):(\d+)")
@@ -67,9 +74,7 @@ class NacreSessionService(BaseSessionService):
     """
 
     def __init__(self, sessions: AnySessions) -> None:
-        if not isinstance(sessions, Sessions | AsyncSessions):
-            raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
-        self._sessions = sessions
+        self._sessions = check_sessions(sessions)
         self._appending: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 
     async def create_session(
@@ -126,9 +131,18 @@ class NacreSessionService(BaseSessionService):
         place = _Place(session.app_name, session.user_id, session.id)
         # One after the other: the second one has seen what the first one stored.
         lock = self._appending.setdefault(place.key, threading.Lock())
-        await self._call(partial(_append, place=place, session=session, event=event, lock=lock))
-        self._update_session_state(session, event)
-        session.events.append(event)
+        append = partial(_append, place=place, session=session, event=event, lock=lock)
+
+        async def finish() -> None:
+            await self._call(append)
+            self._update_session_state(session, event)
+            session.events.append(event)
+
+        # A thread cannot be cancelled: what it stores is in the given session, too, although the caller may be gone.
+        finishing = asyncio.ensure_future(finish())
+        # Nobody waits for it after a cancellation, and then its error is nobody's.
+        finishing.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+        await asyncio.shield(finishing)
         return event
 
     async def _call(self, work: Callable[[Sessions], T]) -> T:
@@ -184,7 +198,7 @@ class _Place:
 def _create(sessions: Sessions, *, place: _Place, state: Mapping[str, Any], now: float) -> Session:
     own, shared = _split_state(state, place)
     token = platform_uuid.new_uuid()
-    meta = SetMeta({_NAME: {"created": now, "id": token}, **own})
+    meta = SetMeta({_NAME: {"created": now, "id": token}, "keep_ids": True, **own})
     if sessions.exists(place.key):
         raise AlreadyExistsError(f"Session with id {place.session_id} already exists.")
     with _SharedChange(sessions, shared, place.key, token, Version()):
@@ -205,17 +219,19 @@ def _load(sessions: Sessions, *, place: _Place, config: GetSessionConfig) -> Ses
     while True:
         now = sessions.snapshot(place.key, last=last if after or wanted is not None else None)
         is_all = len(now.messages) == now.live
-        read = now.messages if is_all else _without_rest(now.messages)
+        placed = [
+            _placed(message, f"{now.generation}/{n}") for message, n in zip(now.messages, now.numbers, strict=True)
+        ]
+        read = placed if is_all else _without_rest(placed)
         messages = [one for one in read if _time_of(one) >= after] if after else read
-        has_enough = wanted is not None and sum(not _is_rest(one) for one in messages) >= wanted
+        events = [] if wanted == 0 else list(_events_of(messages))
         # Clocks differ a little: an event may have an earlier time than the one before it.
         is_past = len(read) > 2 * len(messages)
-        if is_all or has_enough or is_past:
+        if is_all or is_past or (wanted is not None and len(events) >= wanted):
             break
         last *= 2
     if not now.n:
         return None
-    events = [] if wanted == 0 else list(_events_of(messages))
     shared = _shared_fields(_shared_state(sessions, place.app), _shared_state(sessions, place.user))
     return _session(place, now, shared, events if wanted is None else events[-wanted:] if wanted else [])
 
@@ -260,7 +276,7 @@ def _store(sessions: Sessions, place: _Place, operations: list[AnyOperation], se
     expect = seen
     while True:
         try:
-            n = sessions.update(place.key, operations, expect=expect, id=id)
+            n = sessions.update(place.key, operations, expect=expect, id=_key_of_id(id))
         except Conflict as error:
             now = sessions.snapshot(place.key, last=0)
             if now.version == expect:
@@ -277,6 +293,10 @@ def _store(sessions: Sessions, place: _Place, operations: list[AnyOperation], se
         if n <= seen.n:
             raise AlreadyExistsError(f"Session {place.session_id} has the event {id} already.")
         return n
+
+
+def _key_of_id(id: str) -> str:
+    return id if len(id) <= _MAX_ID else str(uuid5(NAMESPACE_OID, id))
 
 
 def _seen(session: Session) -> Version | None:
@@ -331,10 +351,10 @@ def _split_state(state: Mapping[str, Any], place: _Place) -> tuple[dict[str, Any
         if name.startswith(State.TEMP_PREFIX):
             continue
         try:
-            stored = [to_jsonable_python(value)]
+            stored = _stored_value(to_jsonable_python(value))
         except ValueError:
             # As ADK does: what cannot be stored is described.
-            stored = [to_jsonable_python(value, serialize_unknown=True)]
+            stored = _stored_value(to_jsonable_python(value, serialize_unknown=True))
         if name.startswith(State.APP_PREFIX):
             shared.setdefault(place.app, {})[_STATE + name.removeprefix(State.APP_PREFIX)] = stored
         elif name.startswith(State.USER_PREFIX):
@@ -345,7 +365,21 @@ def _split_state(state: Mapping[str, Any], place: _Place) -> tuple[dict[str, Any
 
 
 def _state_in(meta: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.removeprefix(_STATE): value[0] for name, value in meta.items() if name.startswith(_STATE)}
+    state = {name.removeprefix(_STATE): value for name, value in meta.items() if name.startswith(_STATE)}
+    return {name: json.loads(value["json"]) if isinstance(value, dict) else value[0] for name, value in state.items()}
+
+
+def _stored_value(value: Any) -> Any:
+    return [value] if _is_storable(value) else {"json": json.dumps(value)}
+
+
+def _is_storable(value: Any) -> bool:
+    """Whether a value would be read again as it is: not a whole number of more than 64 bits, or half a surrogate."""
+    try:
+        encode_data({"": value})
+    except InvalidMessage:
+        return False
+    return is_unicode(json.dumps(value, ensure_ascii=False))
 
 
 def _shared_fields(app: Mapping[str, Any], user: Mapping[str, Any]) -> dict[str, Any]:
@@ -416,9 +450,19 @@ def _is_stored(sessions: Sessions, token: str, pending: Mapping[str, Any]) -> bo
 
 
 def _messages_of(event: Event) -> list[Message]:
-    """An event as one message, or as one for each result of a tool; `extra` has what these cannot say.
+    """An event as one message, or as one for each result of a tool; `extra` has what these cannot say."""
+    first, *others = _as_messages(event)
+    own = first.extra[_NAME]
+    if not _is_storable(own):
+        mark = {"id": own["id"], "timestamp": own["timestamp"], "json": json.dumps(own)}
+        first = replace(first, extra={**first.extra, _NAME: mark})
+    return [first, *others]
 
-    The parts of its content are there too, with the length of a text in place of the text.
+
+def _as_messages(event: Event) -> list[Message]:
+    """The messages of an event.
+
+    The parts of its content are in `extra`, with the length of a text in place of the text.
     """
     data = from_json(event.model_dump_json(exclude_none=True))
     content, author = data.pop("content", None), data.pop("author", "")
@@ -467,6 +511,8 @@ def _take_part(part: dict[str, Any], shown: list[Any], thoughts: list[str], call
     if call is not None:
         rest = {name: value for name, value in call.items() if name not in ("id", "name", "args") or value == ""}
         arguments = call.get("args", "")
+        if not _is_storable(arguments):
+            arguments, rest["args"] = json.dumps(arguments), "json"
         calls.append(ToolCall(id=call.get("id", ""), name=call.get("name", ""), arguments=arguments))
         return part | {"function_call": rest}
     if blob is not None and str(blob.get("mime_type")).startswith("image/") and blob.get("data"):
@@ -516,29 +562,58 @@ def _without_rest(messages: list[Message]) -> list[Message]:
 # ---- messages as events
 
 
-def _events_of(messages: Iterable[Message]) -> Iterator[Event]:
-    """The events that messages were made of, and one for each message of another framework."""
+def _placed(message: Message, place: str) -> Message:
+    """A message that has its place, if it is none of ours: its event is named by it."""
+    return message if _NAME in message.extra else replace(message, extra={**message.extra, _PLACE: place})
+
+
+def _events_of(messages: Sequence[Message]) -> Iterator[Event]:
+    """The events that messages were made of, and one for each message of another framework.
+
+    ADK quotes what another agent said, and pairs a call with its result only if one agent has both: what was erased
+    is still this agent's, and a result is that of the agent that called.
+    """
+    agents = (one.name for one in messages if _NAME in one.extra and one.role == "assistant" and one.name)
+    agent = next(agents, "assistant")
+    callers: dict[str, str] = {}
+    # Where the last foreign message was stored, and how many of its calls have no result that was stored.
+    place, time, missing = "", 0.0, 0
     group: list[Message] = []
-    for one in read_conversation(messages, _NAME, lambda message: message, _foreign_event):
-        if group and isinstance(one, Message) and _is_rest(one):
+    for one, is_own in with_results(messages, _NAME):
+        if group and is_own and _is_rest(one) and one.extra[_NAME]["id"] == group[0].extra[_NAME]["id"]:
             group.append(one)
             continue
         if group:
-            yield _event_of(group)
-        group = [one] if isinstance(one, Message) else []
-        if isinstance(one, Event):
-            yield one
+            yield _event_of(group, agent)
+        group = [one] if is_own else []
+        name = one.name or "assistant" if one.role == "assistant" else callers.get(one.tool_call_id or "", "assistant")
+        if is_own and one.role == "assistant":
+            agent = name
+        elif not is_own:
+            name = agent if is_erased(one) else name
+            if _PLACE in one.extra:
+                place, time, missing = one.extra[_PLACE], _time_of(one), 0
+                yield _foreign_event(one, name, place, time)
+            else:
+                missing += 1
+                yield _foreign_event(one, name, f"{place}+{missing}", time)
+        callers.update((call.id, name) for call in one.tool_calls)
     if group:
-        yield _event_of(group)
+        yield _event_of(group, agent)
 
 
-def _event_of(group: list[Message]) -> Event:
-    """The event that a message, or several with results, were made of."""
+def _event_of(group: list[Message], agent: str) -> Event:
+    """The event that a message, or several with results, were made of; by `agent` if only the rest of it is left."""
     first = group[0]
     own = dict(first.extra[_NAME])
+    if "json" in own:
+        own = json.loads(own["json"])
+    numbers = [message.extra[_NAME].get("rest", 0) for message in group]
     if "rest" in own:
         # The event began with a message that was erased.
-        own = {"id": own["id"], "timestamp": own["timestamp"], "author": "", "parts": [{"function_response": {}}]}
+        parts_left: list[dict[str, Any]] = [{"function_response": {}} for _ in group]
+        own = {"id": own["id"], "timestamp": own["timestamp"], "author": agent, "parts": parts_left}
+        numbers = list(range(len(group)))
     if not first.role:
         return _validated(own)
     own.setdefault("author", "user" if first.role == "user" else first.name or "")
@@ -549,12 +624,12 @@ def _event_of(group: list[Message]) -> Event:
     parts = [] if first.role == "tool" else list(_parts_of(first, layout or ()))
     if first.role == "tool":
         # One of them may be missing if it was erased.
-        results = {message.extra[_NAME].get("rest", 0): message for message in group}
+        results = dict(zip(numbers, group, strict=True))
         at = 0
         for part in layout:
             if "function_response" not in part:
                 parts.append(part)
-            elif (message := results.get(at) or (first if len(layout) == 1 else None)) is not None:
+            elif (message := results.get(at)) is not None:
                 parts.append(part | {"function_response": _result_in(message, part["function_response"])})
             at += "function_response" in part
     content = {"role": role, "parts": None if layout is None else parts}
@@ -574,6 +649,8 @@ def _parts_of(message: Message, layout: Iterable[dict[str, Any]]) -> Iterator[di
         elif "function_call" in part:
             call = next(calls)
             given = {"id": call.id, "name": call.name, "args": call.arguments}
+            if part["function_call"].get("args") == "json":
+                given["args"] = json.loads(call.arguments)
             known = {name: value for name, value in given.items() if value != ""}
             yield part | {"function_call": part["function_call"] | known}
         elif "is_shown" in part:
@@ -614,12 +691,13 @@ def _validated(data: dict[str, Any]) -> Event:
     return event
 
 
-def _foreign_event(message: dict[str, Any]) -> Iterator[Event]:
-    """A chat message of another framework as an event."""
+def _foreign_event(given: Message, agent: str, id: str, timestamp: float) -> Event:
+    """A chat message of another framework as an event, which `agent` has said if it is not the user's."""
+    message = given.to_openai()
     role, content = message["role"], message.get("content")
     parts: list[dict[str, Any]] = []
     if role == "tool":
-        result = {"id": message["tool_call_id"], "name": message.get("name") or "tool", "response": {"result": content}}
+        result = {"id": message["tool_call_id"], "name": given.name or "tool", "response": {"result": content}}
         parts.append({"function_response": result})
     elif isinstance(content, str) and content:
         parts.append({"text": content if role in ("user", "assistant") else f"[{role}] {content}"})
@@ -630,10 +708,10 @@ def _foreign_event(message: dict[str, Any]) -> Iterator[Event]:
         arguments = json.loads(function["arguments"])
         known = {"id": call["id"], "name": function["name"], "args": arguments}
         parts.append({"function_call": known if isinstance(arguments, dict) else known | {"args": {"": arguments}}})
-    is_model = role in ("assistant", "tool")
-    author = message.get("name") or "assistant" if is_model else "user"
+    author = agent if role in ("assistant", "tool") else "user"
     content_role = "model" if role == "assistant" else "user"
-    yield _validated({"author": author, "content": {"role": content_role, "parts": parts}})
+    content = {"role": content_role, "parts": parts}
+    return _validated({"id": id, "timestamp": timestamp, "author": author, "content": content})
 
 
 def _foreign_part(item: dict[str, Any]) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from typing import Any, ClassVar, cast
 
 from msgspec.structs import replace
 
-from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, check_text, is_unicode, show
 from nacre.codec import encode_message
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
-from nacre.integrations.access import AnySessions, awaited, finish
+from nacre.integrations.access import AnySessions, awaited, check_sessions, finish
 from nacre.integrations.conversation import mend_erased, read_conversation
 from nacre.messages import ERASED_TEXT, ToolCall
 from nacre.messages import Message as Stored
@@ -57,8 +56,7 @@ class NacreHistoryProvider(HistoryProvider):
         skip_excluded: bool = False,
         last: int | None = None,
     ) -> None:
-        if not isinstance(sessions, Sessions | AsyncSessions):
-            raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
+        self._sessions = check_sessions(sessions)
         if last is not None and (type(last) is not int or last < 1):
             raise InvalidArgument(f"last must be a number of messages from 1 on, or None, not {show(last)}")
         super().__init__(
@@ -71,7 +69,6 @@ class NacreHistoryProvider(HistoryProvider):
         )
         self.skip_excluded = skip_excluded
         self.last = last
-        self._sessions = sessions
 
     async def get_messages(
         self,

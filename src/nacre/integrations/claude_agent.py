@@ -19,16 +19,15 @@ from typing import Any, TypeVar, cast
 from uuid import NAMESPACE_OID, uuid5
 from weakref import WeakValueDictionary
 
-from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, check_text, is_unicode, show
-from nacre.codec import data_of, encode_data, encode_message, message_of
+from nacre.codec import data_of, encode_data, message_of
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
 from nacre.history import session_state
-from nacre.integrations.access import AnySessions, awaited
-from nacre.integrations.conversation import read_conversation
-from nacre.messages import Message, Snapshot, ToolCall, check_created
+from nacre.integrations.access import AnySessions, awaited, check_sessions
+from nacre.integrations.conversation import is_exact, with_results
+from nacre.messages import Message, Snapshot, ToolCall, check_created, is_erased
 from nacre.records import AppendRecord, SetMeta, View
-from nacre.sessions import AnyEntry, Sessions
+from nacre.sessions import AnyEntry, AnyOperation, Sessions
 
 try:
     from claude_agent_sdk import (
@@ -45,6 +44,8 @@ except ModuleNotFoundError as error:
 
 T = TypeVar("T")
 Fields = dict[str, Any]
+Step = tuple[str | None, Sequence[AnyOperation]]
+"""What is stored as one transaction, and its id."""
 NAME = "claude_agent"
 _EPOCH = datetime.fromtimestamp(0, UTC)
 RECORD = f"x.{NAME}"
@@ -59,9 +60,7 @@ class NacreSessionStore(SessionStore):
     """
 
     def __init__(self, sessions: AnySessions) -> None:
-        if not isinstance(sessions, Sessions | AsyncSessions):
-            raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
-        self._sessions = sessions
+        self._sessions = check_sessions(sessions)
         self._locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
@@ -176,23 +175,31 @@ def _append(sessions: Sessions, key: SessionKey, name: str, entries: list[Fields
 
     All of them are queued before the first is waited for, so they share a flush.
     """
-    steps = [(_entry_id(entry), _operations(entry)) for entry in entries]
+    steps: list[Step] = [(_entry_id(entry), _operations(entry)) for entry in entries]
     now = sessions.snapshot(name, last=0)
     count = sum(len(operations) for _, operations in steps)
     fields: Fields = {} if now.meta.get("keep_ids") is True else {"keep_ids": True}
     if key.get("subpath") is None:
         fields |= _summary_fields(key, now, entries, count)
+    if fields:
+        steps.append((None, [SetMeta(fields)]))
+    # If somebody else has deleted the session, what is written next is refused once.
+    refused = _submit(sessions, name, _submit(sessions, name, steps))
+    if any(id is None for id, _ in refused):
+        raise Conflict(f"session {name!r} was changed by others all the time; not all entries were stored")
+    # Any other that is refused twice has a uuid that is known, with another content: the first one stays.
+
+
+def _submit(sessions: Sessions, name: str, steps: list[Step]) -> list[Step]:
+    """Store some steps; returns those that are refused by a Conflict."""
     pending = [sessions.submit(name, operations, id=id) for id, operations in steps]
-    about = sessions.submit(name, [SetMeta(fields)]) if fields else None
-    for (id, _), one in zip(steps, pending, strict=True):
-        if id is None:
+    refused = []
+    for step, one in zip(steps, pending, strict=True):
+        try:
             one.result()
-            continue
-        with suppress(Conflict):
-            # The uuid is known, with another content: the first one stays.
-            one.result()
-    if about is not None:
-        about.result()
+        except Conflict:
+            refused.append(step)
+    return refused
 
 
 def _entry_id(entry: Fields) -> str | None:
@@ -260,30 +267,27 @@ def _messages(view: View) -> list[Message]:
 
 
 def _entries(messages: Iterable[Message], made: _Foreign) -> Iterator[Fields]:
-    """The entries that messages were made from; those of others become entries of the same shape."""
-    messages = map(made.note_time, messages)
+    """The entries that messages were made from; those of others, and what was erased, become entries of the same shape.
+
+    A part without its beginning, which somebody has truncated, says nothing that can be resumed. If that was erased,
+    it is still the result of a call.
+    """
     group: list[Message] = []
-    items: Iterator[Message | Fields] = read_conversation(messages, NAME, own=_same, foreign=_alone)
-    for item in items:
-        is_part = isinstance(item, Message) and "part" in item.extra[NAME]
+    is_after_erased = False
+    for message, is_own in with_results(messages, NAME):
+        made.note_time(message)
+        is_part = is_own and "part" in message.extra[NAME]
         if group and not is_part:
             yield made.follow(_entry(group))
             group = []
-        if not isinstance(item, Message):
-            yield made.entry(item)
+        if not is_own or (is_part and is_after_erased):
+            is_after_erased = is_own or is_erased(message)
+            yield made.entry(message, stands_for_ours=is_after_erased)
         elif group or not is_part:
-            # A part without its beginning, which somebody has truncated, says nothing that can be resumed.
-            group.append(item)
+            group.append(message)
+            is_after_erased = False
     if group:
         yield made.follow(_entry(group))
-
-
-def _same(message: Message) -> Message | Fields:
-    return message
-
-
-def _alone(message: Fields) -> list[Message | Fields]:
-    return [message]
 
 
 def _of_project(sessions: Sessions, project_key: str) -> Iterator[tuple[str, int, str, Fields]]:
@@ -333,7 +337,7 @@ def _operations(entry: Fields) -> Sequence[AnyEntry]:
     """
     is_faithful = _is_faithful(entry)
     messages = _as_messages(entry) if is_faithful else None
-    if messages is not None and _entry(messages) == entry and all(map(_can_be_stored, messages)):
+    if messages is not None and _entry(messages) == entry and all(map(is_exact, messages)):
         return messages
     data = {"whole": entry} if is_faithful else {"json": json.dumps(entry)}
     role, text = entry.get("type"), _text(entry)
@@ -348,14 +352,6 @@ def _is_faithful(entry: Fields) -> bool:
     except InvalidMessage:
         return False
     return is_unicode(json.dumps(entry, ensure_ascii=False))
-
-
-def _can_be_stored(message: Message) -> bool:
-    try:
-        encode_message(message)
-    except InvalidMessage:
-        return False
-    return True
 
 
 def _text(entry: Fields) -> str:
@@ -521,27 +517,44 @@ class _Foreign:
         self._name = name
         self._session_id = _unescape(name.split("/")[1]) if "/" in name else name
         self._last: str | None = None
+        self._stands: str | None = None
+        self._results: dict[str, str] = {}
+        self._own: set[str] = set()
         self._time = _EPOCH
         self.uuids: set[str] = set()
 
-    def note_time(self, message: Message) -> Message:
-        """Pass a message on; what is made next has its time at least."""
+    def note_time(self, message: Message) -> None:
+        """Let what is made next have the time of a message at least."""
         self._time = max(self._time, message.created or _EPOCH)
-        return message
 
     def follow(self, entry: Fields) -> Fields:
-        """Pass an entry on; what comes after it is linked to it."""
-        if entry.get("type") in ("user", "assistant") and isinstance(entry.get("uuid"), str):
-            self._last = entry["uuid"]
-        return entry
+        """Pass an entry on; what comes after it is linked to it, and it to what stands where an entry was erased."""
+        if isinstance(entry.get("uuid"), str):
+            self._own.add(entry["uuid"])
+            if entry.get("type") in ("user", "assistant"):
+                self._last = entry["uuid"]
+        before = entry.get("parentUuid")
+        if self._stands is None or not isinstance(before, str):
+            return entry
+        parent = self._stands if before not in self._own else before
+        while parent in self._results:
+            parent = self._results[parent]
+        return entry if parent == before else {**entry, "parentUuid": parent}
 
-    def entry(self, message: Fields) -> Fields:
-        said = Message.from_mapping(message).to_anthropic()
-        uuid = str(uuid5(NAMESPACE_OID, f"{self._name}\0{len(self.uuids)}\0{json.dumps(message, sort_keys=True)}"))
+    def entry(self, message: Message, *, stands_for_ours: bool) -> Fields:
+        """A message as an entry; it may stand for one of ours that was erased, in whole or in part."""
+        shown = message.to_openai()
+        said = Message.from_mapping(shown).to_anthropic()
+        uuid = str(uuid5(NAMESPACE_OID, f"{self._name}\0{len(self.uuids)}\0{json.dumps(shown, sort_keys=True)}"))
         # The CLI orders by time, and leaves out what has none.
         self._time += timedelta(milliseconds=1)
         time = self._time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         linked = {"uuid": uuid, "parentUuid": self._last, "isSidechain": False, "sessionId": self._session_id}
         self.uuids.add(uuid)
+        if stands_for_ours:
+            self._stands = uuid
+            if message.role == "tool" and self._last is not None:
+                # What follows the call, or another of its results, must follow this one too.
+                self._results[self._last] = uuid
         self._last = uuid
         return {"type": said["role"], **linked, "timestamp": time, "message": said}

@@ -1,17 +1,20 @@
 """One conversation in several frameworks: each reads its own messages exactly, and those of others as chat messages.
 
 An adapter stores a message as a `Message` that anyone can read, and in `extra`, under the name of its framework, what
-that cannot say. Where the name is missing, another framework or nacre's own agent has written the message.
+that cannot say. Where the name is missing, another framework or nacre's own agent has written the message, or its
+content was erased.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
-from nacre.history.pairing import pair
-from nacre.messages import Message, is_erased
+from nacre.codec import encode_message
+from nacre.errors import InvalidMessage
+from nacre.history.pairing import as_shown, attach_results, pair
+from nacre.messages import Message, ToolCall, is_erased
 
 T = TypeVar("T")
 
@@ -33,19 +36,72 @@ def mend_erased(messages: Iterable[Message], framework: str, mend: Callable[[Mes
             yield mend(one) if is_own and is_erased(one) and framework not in one.extra and one.role else one
 
 
+def is_exact(message: Message) -> bool:
+    """Tell whether a log gives a message back as it is: it refuses some, such as NaN, and half characters are lost."""
+    try:
+        return not encode_message(message).lossy
+    except InvalidMessage:
+        return False
+
+
 def read_conversation(
     messages: Iterable[Message],
     framework: str,
     own: Callable[[Message], T],
     foreign: Callable[[dict[str, Any]], Iterable[T]],
 ) -> Iterator[T]:
-    """The messages of a framework: its own by `own`, all others by `foreign`, in the shape of OpenAI's chat.
-
-    Among those of others every call is followed by its result, or by one that says that it was interrupted.
-    """
-    for is_own, run in groupby(messages, key=lambda message: framework in message.extra):
+    """The messages of a framework: its own by `own`, all others by `foreign`, in the shape of OpenAI's chat."""
+    for message, is_own in with_results(messages, framework):
         if is_own:
-            yield from map(own, run)
+            yield own(message)
         else:
-            for message in pair([one for one in run if one.role]):
-                yield from foreign(message.to_openai())
+            yield from foreign(message.to_openai())
+
+
+def with_results(messages: Iterable[Message], framework: str) -> Iterator[tuple[Message, bool]]:
+    """Each message, and whether the framework wrote it; those of others as every model takes them.
+
+    Among those of others every call is followed by its result, or by one that says that it was interrupted. Between
+    them and those of the framework calls and results stay as they are: erasing one message of the framework leaves
+    its call, or its results, on the other side.
+    """
+    messages = list(messages)
+    is_own = [framework in message.extra for message in messages]
+    crossing = {} if all(is_own) else find_crossing(messages, is_own)
+    # Those that cross are runs of their own.
+    for (is_ours, crosses), places in groupby(
+        range(len(messages)), key=lambda at: (is_own[at], at if at in crossing else None)
+    ):
+        run = [messages[at] for at in places]
+        if is_ours:
+            yield from ((message, True) for message in run)
+        elif crosses is not None:
+            yield from ((message, False) for message in show_alone(run[0], crossing[crosses]))
+        else:
+            yield from ((message, False) for message in pair([message for message in run if message.role]))
+
+
+def find_crossing(messages: Sequence[Message], is_own: Sequence[bool]) -> dict[int, str]:
+    """The places of those calls and results of others whose other half is own, with the name of what was called."""
+    asked: dict[str, tuple[int, str]] = {}
+    answers: dict[int, tuple[int, str]] = {}
+    for at, message in enumerate(messages):
+        asked.update((call.id, (at, call.name)) for call in message.tool_calls)
+        # Only the first result of a call belongs to it.
+        if message.role == "tool" and (call := asked.pop(message.tool_call_id or "", None)) is not None:
+            answers[at] = call
+    found = {call: "" for at, (call, _) in answers.items() if is_own[at] and not is_own[call]}
+    calls = set(found)
+    found.update(
+        (at, name) for at, (call, name) in answers.items() if not is_own[at] and (is_own[call] or call in calls)
+    )
+    return found
+
+
+def show_alone(message: Message, name: str) -> list[Message]:
+    """A message with calls, or a result of the tool `name`, as every model takes it; its other half is elsewhere."""
+    if message.role == "tool":
+        call = ToolCall(id=message.tool_call_id or "", name=name)
+        return attach_results([Message(role="assistant", tool_calls=(call,)), message]).messages[1:]
+    shown = as_shown(message)
+    return [] if shown is None else [shown]

@@ -13,12 +13,11 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from nacre.async_sessions import AsyncSessions
-from nacre.checks import check_int, check_key, check_optional_count, is_unicode, show
-from nacre.codec import encode_message, message_of
+from nacre.checks import check_int, check_key, check_optional_count, show
+from nacre.codec import message_of
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
-from nacre.integrations.access import AnySessions, awaited, blocking, finish
-from nacre.integrations.conversation import mend_erased, read_conversation
+from nacre.integrations.access import AnySessions, awaited, blocking, check_sessions, finish
+from nacre.integrations.conversation import is_exact, mend_erased, read_conversation
 from nacre.messages import ERASED_TEXT, Message, ToolCall
 from nacre.records import AppendRecord, Pop, Truncate, View
 from nacre.sessions import AnyOperation, Sessions
@@ -47,7 +46,7 @@ class NacreChatStore(BaseChatStore):
 
     def __init__(self, sessions: AnySessions) -> None:
         super().__init__()
-        self._sessions = _check_sessions(sessions)
+        self._sessions = check_sessions(sessions)
 
     @classmethod
     def class_name(cls) -> str:
@@ -110,7 +109,7 @@ class NacreAsyncChatStore(AsyncDBChatStore):
 
     def __init__(self, sessions: AnySessions) -> None:
         super().__init__()
-        self._sessions = _check_sessions(sessions)
+        self._sessions = check_sessions(sessions)
 
     @classmethod
     def class_name(cls) -> str:
@@ -176,12 +175,6 @@ class NacreAsyncChatStore(AsyncDBChatStore):
     async def get_keys(self) -> list[str]:
         """The keys that have active messages."""
         return await awaited(self._sessions).call(_keys)
-
-
-def _check_sessions(sessions: object) -> AnySessions:
-    if not isinstance(sessions, Sessions | AsyncSessions):
-        raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
-    return sessions
 
 
 def _check_status(status: object) -> MessageStatus:
@@ -290,11 +283,10 @@ def to_messages(messages: Iterable[ChatMessage]) -> list[Message]:
         made: Message | None = None
         try:
             made = _split(fields)
-            encode_message(made)
-            is_exact = _join(made) == fields and is_unicode(json.dumps(made.to_mapping(), ensure_ascii=False))
+            is_same = _join(made) == fields and is_exact(made)
         except (InvalidMessage, TypeError, AttributeError):
-            is_exact = False
-        if made is not None and is_exact:
+            is_same = False
+        if made is not None and is_same:
             found.append(made)
         else:
             # What no log holds as it is, such as half of a surrogate pair, is kept as a text.

@@ -11,17 +11,18 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import groupby, islice
 from typing import Any, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace as replace_fields
 
-from nacre.async_sessions import AsyncSessions
-from nacre.checks import check_key, is_unicode, show
-from nacre.codec import encode_data, encode_message, message_of
+from nacre.checks import check_key, is_unicode
+from nacre.codec import encode_data, message_of
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
 from nacre.history import session_state
 from nacre.history.pairing import attach_results, distinct
-from nacre.integrations.access import AnySessions, awaited
+from nacre.integrations.access import AnySessions, awaited, check_sessions
+from nacre.integrations.conversation import find_crossing, is_exact, show_alone
 from nacre.messages import Message, SessionInfo, ToolCall, Version
 from nacre.records import Record, Rewind, SetMeta, State, View
 from nacre.sessions import AnyOperation, Sessions
@@ -69,9 +70,7 @@ class NacreConversationStore(ConversationStore):
     """
 
     def __init__(self, sessions: AnySessions) -> None:
-        if not isinstance(sessions, Sessions | AsyncSessions):
-            raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
-        self._sessions = sessions
+        self._sessions = check_sessions(sessions)
         # In which sessions entries were seen last: an entry is asked for by its id alone.
         self._places: dict[str, str] = {}
 
@@ -227,9 +226,10 @@ def _look(sessions: Sessions, key: str) -> _Look:
             return _Look()
         version, changed = Version(view.n, view.uid), view.state.h
         record = _record_in(session_state.meta(view, view.state), key)
-        if record is not None and _changed_at_save(view) == changed:
+        is_erased = any(newest.gone is not None for newest in islice(session_state.chain(view, view.state), 1))
+        if record is not None and not is_erased and _changed_at_save(view) == changed:
             return _Look(version, record)
-        # Somebody else has changed the history: then the revision is another, too.
+        # Somebody else has changed the history, or erased its end: then the revision is another, too.
         last = next(iter(_tail(view, view.state, 1)), None)
         head_id = last.id if last is not None else None
         if record is not None:
@@ -413,13 +413,18 @@ def _entries(uid: str, found: Iterable[Found]) -> list[ConversationEntry]:
     """The entries of messages: each as it was stored, those of others as Pydantic AI has them."""
     ids: list[tuple[str, str | None]] = []
     dumps: list[Any] = []
-    for entry_id, run in _runs(found):
+    found = list(found)
+    runs = list(_runs(found))
+    is_own = [entry_id is not None for entry_id, run in runs for _ in run]
+    crossing = {} if all(is_own) else find_crossing([message for _, message in found], is_own)
+    names = {found[at][0]: name for at, name in crossing.items()}
+    for entry_id, run in runs:
         if entry_id is not None:
             messages = [message for _, message in run]
             ids.append((entry_id, messages[0].extra[NAME].get("parent")))
             dumps.append(_dump(messages))
             continue
-        made = _foreign(run)
+        made = _foreign(run, names)
         for place, _ in made:
             ids.append((f"{uid}/{place}", ids[-1][0] if ids else None))
         dumps += ModelMessagesTypeAdapter.dump_python([message for _, message in made], mode="json")
@@ -430,17 +435,23 @@ def _entries(uid: str, found: Iterable[Found]) -> list[ConversationEntry]:
     ]
 
 
-def _foreign(run: Iterable[Found]) -> list[tuple[str, ModelMessage]]:
+def _foreign(run: Iterable[Found], crossing: Mapping[int, str]) -> list[tuple[str, ModelMessage]]:
     """Messages of others with their places; every call has a result, and the results of a reply are one request.
 
     The place is the number of the message, of results that of the last of them. Where no result was stored it is the
-    number of the calls with a `+`.
+    number of the calls with a `+`. `crossing` has the numbers of those whose call, or whose result, is ours.
     """
     made: list[tuple[str, ModelMessage]] = []
     results: list[ToolReturnPart] = []
     called, at = "", _EPOCH
-    placed = (replace_fields(message, extra={**message.extra, _PLACE: n}) for n, message in run)
-    for message in _distinct(attach_results(placed).messages):
+    shown: list[Message] = []
+    for number, group in groupby(run, key=lambda one: one[0] if one[0] in crossing else None):
+        placed = [replace_fields(message, extra={**message.extra, _PLACE: n}) for n, message in group]
+        if number is None:
+            shown += _distinct(attach_results(placed).messages)
+        else:
+            shown += show_alone(placed[0], crossing[number])
+    for message in shown:
         said, n = message.to_openai(), message.extra.get(_PLACE)
         at = message.created or at
         if said["role"] == "tool":
@@ -506,18 +517,11 @@ def _messages(entry: ConversationEntry) -> list[Message]:
         messages = [
             _part(head if number == 0 else {"entry": entry.id}, part) for number, part in enumerate(dump["parts"])
         ]
-    if messages and _dump(messages) == dump and all(map(_can_be_stored, messages)):
+    if messages and _dump(messages) == dump and all(map(is_exact, messages)):
         return messages
     # Nothing that anyone could read, or not as it is.
     whole = {"entry": entry.id, "parent": entry.parent_id, "json": json.dumps(dump)}
     return [Message(role="", extra={"type": dump["kind"], NAME: whole})]
-
-
-def _can_be_stored(message: Message) -> bool:
-    try:
-        return not encode_message(message).lossy
-    except InvalidMessage:
-        return False
 
 
 def _response(head: Fields, parts: list[Fields]) -> Message:

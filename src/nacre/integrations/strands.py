@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 
-from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, is_unicode, show
-from nacre.codec import encode_data, encode_message
+from nacre.codec import encode_data
 from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, NacreError, missing_extra
 from nacre.history import session_state
-from nacre.integrations.access import AnySessions, awaited, blocking, finish
-from nacre.integrations.conversation import mend_erased, read_conversation
+from nacre.integrations.access import AnySessions, awaited, blocking, check_sessions, finish
+from nacre.integrations.conversation import is_exact, mend_erased, read_conversation
 from nacre.messages import ERASED_TEXT, Message, Snapshot, ToolCall, Version, is_erased
 from nacre.records import AppendRecord, Pop, SetMeta, View
 from nacre.sessions import AnyOperation, Sessions
@@ -96,7 +95,7 @@ class NacreSessionRepository(SessionRepository):
     """
 
     def __init__(self, sessions: AnySessions) -> None:
-        self._sessions = _check_sessions(sessions)
+        self._sessions = check_sessions(sessions)
 
     # ---- sessions
 
@@ -281,12 +280,6 @@ class NacreSessionRepository(SessionRepository):
 # ---- where things are
 
 
-def _check_sessions(sessions: object) -> AnySessions:
-    if not isinstance(sessions, Sessions | AsyncSessions):
-        raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
-    return sessions
-
-
 def _check_id(id: object, name: str) -> str:
     try:
         text = check_key(id)
@@ -331,15 +324,8 @@ def _log(plain: Sessions, session_id: str, agent_id: str) -> _Log | None:
 
 def _newest(plain: Sessions, log: _Log, is_wanted: Callable[[Fields], bool]) -> Fields | None:
     """The last record of a log that is wanted."""
-    last = 1
-    while True:
-        found = list(plain.records(log.key, RECORD, before=log.version.n + 1, last=last))
-        for entry in reversed(found):
-            if isinstance(entry.data, dict) and is_wanted(entry.data):
-                return entry.data
-        if len(found) < last:
-            return None
-        last *= 4
+    found = _last_value(plain, log, is_wanted)
+    return None if found is None else found[1]
 
 
 def _faithful(value: Fields) -> Fields:
@@ -371,7 +357,7 @@ def to_messages(given: SessionMessage) -> list[Message]:
             mark["original"] = given.message
     try:
         messages = _split(cast("Fields", shown), mark)
-        if _join(messages) == shown and all(map(_is_faithful, messages)):
+        if _join(messages) == shown and all(map(is_exact, messages)):
             return messages
     except (AttributeError, KeyError, TypeError, ValueError, InvalidMessage, RecursionError):
         pass
@@ -386,11 +372,6 @@ def _text_message(shown: Fields, mark: Fields) -> Message:
     texts = [one["text"] for one in blocks if isinstance(one, dict) and isinstance(one.get("text"), str)]
     clean = "\n".join(texts).encode(errors="replace").decode()
     return Message(role="assistant" if shown.get("role") == "assistant" else "user", content=clean, extra={NAME: mark})
-
-
-def _is_faithful(message: Message) -> bool:
-    encode_message(message)
-    return is_unicode(json.dumps(encode_bytes_values(message.to_mapping()), ensure_ascii=False))
 
 
 def _split(message: Fields, mark: Fields) -> list[Message]:
@@ -703,7 +684,7 @@ class NacreStorage(Storage):
     """
 
     def __init__(self, sessions: AnySessions) -> None:
-        self._sessions = _check_sessions(sessions)
+        self._sessions = check_sessions(sessions)
 
     async def write(self, key: str, data: bytes) -> None:
         """Store a value, in place of the one before."""

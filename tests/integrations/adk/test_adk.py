@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -236,6 +239,176 @@ def test_spaces_around_an_id_are_not_part_of_it() -> None:
             assert await service.get_session(**WHO, session_id="s") is None
 
     asyncio.run(run())
+
+
+def with_service(place: str, test: Callable[[NacreSessionService, nacre.Sessions], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        with nacre.open(place) as sessions:
+            await test(NacreSessionService(sessions), sessions)
+
+    asyncio.run(run())
+
+
+async def load(service: NacreSessionService, **config: Any) -> Session:
+    session = await service.get_session(**WHO, session_id="s", config=GetSessionConfig(**config))
+    assert session is not None
+    return session
+
+
+@pytest.mark.parametrize("value", [2**70, [-(10**400)], {"x": 2**64}])
+def test_whole_numbers_of_any_size_come_back(place: str, value: Any) -> None:
+    call = types.Part(function_call=types.FunctionCall(id="c", name="f", args={"n": value}))
+    result = types.Part(function_response=types.FunctionResponse(id="c", name="f", response={"n": value}))
+    state = {"own": value, "user:theirs": value}
+    events = [
+        Event(author="m", content=types.Content(role="model", parts=[types.Part(text="f?"), call])),
+        Event(author="m", content=types.Content(role="user", parts=[result]), custom_metadata={"n": value}),
+        say("done", state),
+    ]
+
+    async def test(service: NacreSessionService, sessions: nacre.Sessions) -> None:
+        session = await service.create_session(**WHO, session_id="s", state={"first": value})
+        for event in events:
+            await service.append_event(session, event)
+        loaded = await load(service)
+        assert loaded.events == events
+        assert loaded.state == {"first": value, **state}
+        # The conversation is still one that others can read.
+        history = sessions.get_history("app/ann/s")
+        assert [one.content for one in history] == ["f?", json.dumps({"n": value}), "done"]
+        assert history[0].tool_calls[0].name == "f"
+
+    with_service(place, test)
+
+
+def test_state_that_json_text_can_say_comes_back(place: str) -> None:
+    state = {"infinite": float("inf"), "cut": "half of a pair: \ud83d", "user:cut": ["\ud83d"]}
+
+    async def test(service: NacreSessionService, _: nacre.Sessions) -> None:
+        await service.create_session(**WHO, session_id="s", state=state)
+        assert (await load(service)).state == state
+
+    with_service(place, test)
+
+
+@pytest.mark.parametrize("length", [36, 257, 5000])
+def test_an_event_is_known_however_many_came_after_it(length: int) -> None:
+    async def test(service: NacreSessionService, sessions: nacre.Sessions) -> None:
+        session = await service.create_session(**WHO, session_id="s")
+        event = say("hello", {"n": 1}, id="e" * length)
+        await service.append_event(session, event.model_copy(deep=True))
+        for _ in range(10):
+            sessions.add_messages("app/ann/s", [{"role": "user", "content": "x"}] * 500)
+        with pytest.raises(AlreadyExistsError):
+            await service.append_event(await load(service), event)
+        assert [one.id for one in (await load(service)).events].count(event.id) == 1
+
+    with_service(":memory:", test)
+
+
+def test_what_others_wrote_is_the_same_event_each_time(place: str) -> None:
+    call: dict[str, Any] = {"id": "c", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": None, "tool_calls": [call, {**call, "id": "d"}]},
+        {"role": "tool", "tool_call_id": "c", "content": "a.py"},
+    ]
+
+    async def test(service: NacreSessionService, sessions: nacre.Sessions) -> None:
+        begun = time.time()
+        sessions.add_messages("app/ann/s", messages)
+        stored = time.time()
+        events = (await load(service)).events
+        assert len({event.id for event in events}) == len(events) == 4
+        # Times are stored in milliseconds.
+        assert all(begun - 0.001 <= event.timestamp <= stored for event in events)
+        assert (await load(service)).events == events
+        assert (await load(service, num_recent_events=3)).events == events[1:]
+
+    with_service(place, test)
+
+
+def test_as_many_events_are_loaded_as_were_asked_for_whoever_wrote_last(place: str) -> None:
+    calls = [{"id": str(n), "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(4)]
+    results: list[dict[str, Any]] = [{"role": "tool", "tool_call_id": str(n), "content": f"r{n}"} for n in range(4)]
+    reply: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": calls}
+    said: list[dict[str, Any]] = [{"role": "user", "content": "q"}, reply, *results]
+
+    async def test(service: NacreSessionService, sessions: nacre.Sessions) -> None:
+        sessions.add_messages("app/ann/s", [*said, *({"type": "thing", "x": n} for n in range(5))])
+        events = (await load(service)).events
+        for most in range(1, 7):
+            assert (await load(service, num_recent_events=most)).events == events[-most:]
+
+    with_service(place, test)
+
+
+@pytest.mark.parametrize("erased", [(0,), (1,), (2,), (3,), (1, 3), (2, 4), (2, 3, 4), (1, 2, 3, 4)])
+def test_after_an_erasure_every_call_has_one_result(place: str, erased: tuple[int, ...]) -> None:
+    def part(n: int) -> types.Part:
+        return types.Part(function_call=types.FunctionCall(id=f"c{n}", name="f", args={"n": n}))
+
+    def result(n: int) -> types.Part:
+        return types.Part(function_response=types.FunctionResponse(id=f"c{n}", name="f", response={"n": n}))
+
+    events = [
+        say("hello"),
+        Event(author="m", content=types.Content(role="model", parts=[part(n) for n in (1, 2, 3)])),
+        Event(author="m", content=types.Content(role="user", parts=[result(n) for n in (1, 2, 3)])),
+        Event(author="m", content=types.Content(role="model", parts=[types.Part(text="bye")])),
+    ]
+
+    async def test(service: NacreSessionService, sessions: nacre.Sessions) -> None:
+        session = await service.create_session(**WHO, session_id="s")
+        for event in events:
+            await service.append_event(session, event)
+        numbers = sessions.snapshot("app/ann/s").numbers
+        for at in erased:
+            sessions.redact("app/ann/s", numbers[at])
+        loaded = (await load(service)).events
+        calls = [call.id for event in loaded for call in event.get_function_calls()]
+        results = [result.id for event in loaded for result in event.get_function_responses()]
+        assert (calls, sorted(str(id) for id in results)) == (["c1", "c2", "c3"], ["c1", "c2", "c3"])
+        assert "outcome unknown" not in str(loaded)
+        assert (await load(service)).events == loaded
+
+    with_service(place, test)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_append_that_is_cancelled_leaves_an_object_that_agrees_with_what_is_stored(fails: bool) -> None:
+    begun, gate = threading.Event(), threading.Event()
+
+    class Held(nacre.Sessions):
+        def update(self, *given: Any, **named: Any) -> int:
+            if not begun.is_set():
+                begun.set()
+                gate.wait(20)
+                if fails:
+                    raise nacre.StoreError("a full disk")
+            return super().update(*given, **named)
+
+    async def test(service: NacreSessionService, sessions: nacre.Sessions) -> None:
+        sessions.__class__ = Held
+        session = await service.create_session(**WHO, session_id="s")
+        unhandled: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+        first = asyncio.create_task(service.append_event(session, say("one", {"x": 1}, id="e1")))
+        assert await asyncio.to_thread(begun.wait, 20)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        gate.set()
+        await service.append_event(session, say("two", id="e2"))
+        loaded = await load(service)
+        assert [event.id for event in loaded.events] == (["e2"] if fails else ["e1", "e2"])
+        assert [event.id for event in session.events] == [event.id for event in loaded.events]
+        assert session.state == loaded.state == ({} if fails else {"x": 1})
+        del first
+        gc.collect()
+        assert unhandled == []
+
+    with_service(":memory:", test)
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:

@@ -350,3 +350,70 @@ def test_an_object_that_another_process_made_stale_is_refused(lasting_place: str
             assert texts_of(loaded) == ["a 0"]
 
     asyncio.run(run())
+
+
+ROME, OSLO = ("look_up", {"city": "Rome"}), ("look_up", {"city": "Oslo"})
+ERASED = {"result": "[erased]"}
+
+
+@pytest.mark.parametrize(
+    ("erased", "sent"),
+    [
+        (0, ["[erased]", ROME, OSLO, {"result": "hot"}, {"result": "cold"}, "Hot and cold."]),
+        (1, ["Where?", ("look_up", {}), ("look_up", {}), {"result": "hot"}, {"result": "cold"}, "Hot and cold."]),
+        (2, ["Where?", ROME, OSLO, ERASED, {"result": "cold"}, "Hot and cold."]),
+        (3, ["Where?", ROME, OSLO, {"result": "hot"}, ERASED, "Hot and cold."]),
+        (4, ["Where?", ROME, OSLO, {"result": "hot"}, {"result": "cold"}, "[erased]"]),
+    ],
+)
+def test_what_is_left_after_erasing_is_sent_as_the_agents_own(erased: int, sent: list[Any], place: str) -> None:
+    def result(city: str, text: str) -> types.Part:
+        response = {"result": text}
+        return types.Part(function_response=types.FunctionResponse(id=f"c-{city}", name="look_up", response=response))
+
+    async def main() -> None:
+        with nacre.open(place) as sessions:
+            service = NacreSessionService(sessions)
+            session = await service.create_session(**WHO, session_id="s")
+            parts = [call("Rome"), call("Oslo")]
+            for author, role, said in (
+                ("user", "user", [types.Part(text="Where?")]),
+                ("agent", "model", parts),
+                ("agent", "user", [result("Rome", "hot"), result("Oslo", "cold")]),
+                ("agent", "model", [types.Part(text="Hot and cold.")]),
+            ):
+                event = Event(author=author, invocation_id="i", content=types.Content(role=role, parts=said))
+                await service.append_event(session, event)
+            sessions.redact("app/ann/s", sessions.snapshot("app/ann/s").numbers[erased])
+
+            model = Scripted(model="scripted", script=[types.Part(text="bye")])
+            agent = LlmAgent(name="agent", model=model, tools=[look_up])
+            runner = Runner(app=App(name="app", root_agent=agent), session_service=service)
+            async for _ in runner.run_async(user_id="ann", session_id="s", new_message=say("Bye")):
+                pass
+            await runner.close()
+            assert model.asked == [[*sent, "Bye"]]
+
+    asyncio.run(main())
+
+
+def test_a_result_of_others_has_the_name_of_its_tool(place: str) -> None:
+    async def main() -> None:
+        with nacre.open(place) as sessions:
+            service = NacreSessionService(sessions)
+            await service.create_session(**WHO, session_id="s")
+            asked = nacre.ToolCall(id="c1", name="look_up", arguments={"city": "Rome"})
+            sessions.add_messages(
+                "app/ann/s",
+                [
+                    nacre.Message(role="assistant", tool_calls=(asked,)),
+                    nacre.Message(role="tool", tool_call_id="c1", content="hot"),
+                ],
+            )
+            session = await service.get_session(**WHO, session_id="s")
+            assert session is not None
+            assert [(one.author, one.get_function_responses()) for one in session.events[1:]] == [
+                ("assistant", [types.FunctionResponse(id="c1", name="look_up", response={"result": "hot"})])
+            ]
+
+    asyncio.run(main())

@@ -265,3 +265,31 @@ def test_wrong_arguments_are_refused() -> None:
             asyncio.run(NacreHistoryProvider(sessions).get_messages(None))
         with pytest.raises(nacre.InvalidKey):
             asyncio.run(NacreHistoryProvider(sessions).save_messages("", [Message("user", ["x"])]))
+
+
+@pytest.mark.parametrize("erased", range(5))
+def test_every_call_has_one_result_after_erasing(erased: int, place: str) -> None:
+    said = [
+        Message("user", ["Where?"]),
+        Message("assistant", [Content.from_function_call("c1", "ls"), Content.from_function_call("c2", "ls")]),
+        Message(
+            "tool", [Content.from_function_result("c1", result="a"), Content.from_function_result("c2", result="b")]
+        ),
+        Message("assistant", ["There."]),
+    ]
+
+    async def test() -> None:
+        with nacre.open(place) as sessions:
+            provider = NacreHistoryProvider(sessions)
+            await provider.save_messages("k", said)
+            sessions.redact("k", sessions.snapshot("k").numbers[erased])
+            found = [(str(one.role), content) for one in await provider.get_messages("k") for content in one.contents]
+            assert [(role, one.call_id) for role, one in found if one.call_id] == [
+                ("assistant", "c1"),
+                ("assistant", "c2"),
+                ("tool", "c1"),
+                ("tool", "c2"),
+            ]
+            assert len(found) == 6
+
+    asyncio.run(test())

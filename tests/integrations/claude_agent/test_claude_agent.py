@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import wait
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from threading import Event
@@ -281,6 +282,60 @@ def test_calls_at_once_are_stored_in_their_order(place: str) -> None:
         assert summary["data"]["first_prompt"] == "0"
 
     with_store(place, test)
+
+
+def answered(id: str) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": id, "content": f"result of {id}"}
+
+
+TWO_CALLS = [
+    entry("u1", "Which files are here?"),
+    entry("a1", [CALL, {**CALL, "id": "toolu_2"}], role="assistant", parent="u1"),
+    entry("u2", [answered("toolu_1"), answered("toolu_2")], parent="a1"),
+    entry("a2", [{"type": "text", "text": "There is a.py."}], role="assistant", parent="u2"),
+    entry("u3", "Thanks.", parent="a2"),
+]
+
+
+@pytest.mark.parametrize("erased", range(6))
+def test_what_is_left_after_erasing_is_one_chain_with_a_result_for_each_call(erased: int, place: str) -> None:
+    async def test(store: NacreSessionStore, sessions: nacre.AsyncSessions) -> None:
+        await store.append(KEY, TWO_CALLS)
+        await sessions.redact(NAME, (await sessions.snapshot(NAME)).numbers[erased])
+        loaded: list[Any] = await store.load(KEY) or []
+
+        assert [one["parentUuid"] for one in loaded] == [None, *(one["uuid"] for one in loaded[:-1])]
+        contents = [one["message"]["content"] for one in loaded]
+        blocks = [block for content in contents if isinstance(content, list) for block in content]
+        assert [block["id"] for block in blocks if block["type"] == "tool_use"] == ["toolu_1", "toolu_2"]
+        results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+        assert results == ["toolu_1", "toolu_2"]
+        assert await store.load(KEY) == loaded
+
+    with_store(place, test)
+
+
+def test_a_session_that_another_deletes_meanwhile_begins_again_with_every_entry(root: Path) -> None:
+    class OneByOne(nacre.Sessions):
+        def submit(self, *given: Any, **named: Any) -> Any:
+            future = super().submit(*given, **named)
+            # The next one does not share its batch.
+            wait([future])
+            return future
+
+    async def main() -> None:
+        with nacre.open(root) as sessions, nacre.open(root) as others:
+            sessions.__class__ = OneByOne
+            store = NacreSessionStore(sessions)
+            await store.append(KEY, [entry("u1", "erased")])
+            await NacreSessionStore(others).delete(KEY)
+            said = [entry("u2", "one"), entry("u3", "two")]
+            await store.append(KEY, said)
+            found = await store.load(KEY)
+            assert found is not None
+            assert sorted(one["uuid"] for one in found) == ["u2", "u3"]
+
+    run(main())
 
 
 # ---- several processes

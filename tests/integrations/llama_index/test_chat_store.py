@@ -373,3 +373,24 @@ def test_what_was_acknowledged_survives_a_kill(lasting_place: str) -> None:
         found = contents(NacreChatStore(sessions).get_messages("c1"))
         assert len(found) in (len(seen), len(seen) + 1)
         assert found == [f"one {n}" for n in range(len(found))]
+
+
+@pytest.mark.parametrize("erased", range(5))
+def test_every_call_has_one_result_after_erasing(erased: int, place: str) -> None:
+    calls = [CALL, {**CALL, "id": "c2"}]
+    said = [
+        ChatMessage("Where?"),
+        ChatMessage(role="assistant", additional_kwargs={"tool_calls": calls}),
+        ChatMessage("a.py", role="tool", additional_kwargs={"tool_call_id": "c1"}),
+        ChatMessage("b.py", role="tool", additional_kwargs={"tool_call_id": "c2"}),
+        ChatMessage("There.", role="assistant"),
+    ]
+    with nacre.open(place) as sessions:
+        store = NacreChatStore(sessions)
+        store.set_messages("k", said)
+        sessions.redact("k", sessions.snapshot("k").numbers[erased])
+        found = store.get_messages("k")
+        assert [one.role for one in found] == [one.role for one in said]
+        assert [one["id"] for one in found[1].additional_kwargs["tool_calls"]] == ["c1", "c2"]
+        assert [one.additional_kwargs["tool_call_id"] for one in found[2:4]] == ["c1", "c2"]
+        assert [one.content for one in found].count("[erased]") == (0 if erased == 1 else 1)

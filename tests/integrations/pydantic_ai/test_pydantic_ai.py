@@ -718,6 +718,35 @@ def test_a_history_that_others_change_is_loaded_and_the_stale_one_is_refused(cha
     with_store(place, test)
 
 
+@pytest.mark.parametrize("erased", range(5))
+def test_every_call_has_one_result_after_erasing_and_the_conversation_goes_on(erased: int, place: str) -> None:
+    calls = [ToolCallPart("look", {"at": id}, tool_call_id=id) for id in ("c1", "c2")]
+    results = [ToolReturnPart("look", f"result of {id}", id, timestamp=AT) for id in ("c1", "c2")]
+    said: list[ModelMessage] = [
+        asked("Where?"),
+        ModelResponse(parts=calls),
+        ModelRequest(parts=results),
+        replied("There."),
+    ]
+
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        await store.save(Conversation(conversation_id="c", messages=said))
+        await sessions.redact("c", (await sessions.snapshot("c")).numbers[erased])
+        loaded = await load(store, "c")
+        found = [one for message in loaded.messages for one in message.parts]
+        assert [one.tool_call_id for one in found if isinstance(one, ToolCallPart)] == ["c1", "c2"]
+        returned = [(one.tool_name, one.tool_call_id) for one in found if isinstance(one, ToolReturnPart)]
+        assert returned == [("look", "c1"), ("look", "c2")]
+        assert str(found).count("[erased]") == (0 if erased == 1 else 1)
+
+        loaded.messages.append(asked("And then?"))
+        await store.save(loaded)
+        again = await load(store, "c")
+        assert again.messages == loaded.messages
+
+    with_store(place, test)
+
+
 def test_a_label_that_others_set_is_no_conflict(place: str) -> None:
     async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
         await store.save(Conversation(conversation_id="c", messages=[asked("one")]))

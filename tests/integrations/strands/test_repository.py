@@ -232,6 +232,26 @@ def test_what_a_guardrail_redacts_is_erased(lasting_place: str) -> None:
         assert b"swordfish" not in stored
 
 
+@pytest.mark.parametrize("erased", range(4))
+def test_every_call_of_others_has_one_result_after_erasing(erased: int, place: str) -> None:
+    with nacre.open(place) as sessions:
+        sessions.add_messages(
+            "s1",
+            [
+                nacre.Message(role="user", content="Where?"),
+                nacre.Message(role="assistant", tool_calls=(nacre.ToolCall(id="c1", name="ls", arguments={}),)),
+                nacre.Message(role="tool", tool_call_id="c1", content="a.py"),
+                nacre.Message(role="assistant", content="There."),
+            ],
+        )
+        sessions.redact("s1", sessions.snapshot("s1").numbers[erased])
+        found = [one.message for one in NacreSessionRepository(sessions).list_messages("s1", "default")]
+        assert [one["role"] for one in found] == ["user", "assistant", "user", "assistant"]
+        blocks = [block for one in found for block in one["content"]]
+        assert [block["toolUse"]["toolUseId"] for block in blocks if "toolUse" in block] == ["c1"]
+        assert [block["toolResult"]["toolUseId"] for block in blocks if "toolResult" in block] == ["c1"]
+
+
 def test_several_agents_share_a_session(place: str) -> None:
     with nacre.open(place) as sessions:
         manager = RepositorySessionManager("s1", NacreSessionRepository(sessions))
