@@ -360,7 +360,7 @@ class Updates:
         try:
             return await self._listen(context, params)
         finally:
-            self._listened.subtract(uris)
+            self._listened -= Counter(uris)
             self._forget()
 
     async def run(self) -> None:
@@ -395,9 +395,9 @@ class Updates:
         """Look at what some addresses are now, so that a change is noticed; raises MCPError if there are too many."""
         if len({*self._versions, *uris}) > _MAX_SUBSCRIPTIONS:
             raise MCPError(types.INVALID_PARAMS, f"at most {_MAX_SUBSCRIPTIONS} sessions can be subscribed to")
-        for uri in uris:
-            if uri not in self._versions:
-                self._versions[uri] = await self._look(uri)
+        found = {uri: await self._look(uri) for uri in uris}
+        # All at once: while one is looked at, what nobody wants yet is forgotten.
+        self._versions = {**found, **self._versions}
         if uris:
             self._wanted.set()
 
@@ -413,9 +413,10 @@ class Updates:
 
     def _forget(self) -> None:
         """Look no more at what nobody wants to know of."""
-        wanted = {uri for _, uri in self._sessions} | {uri for uri, count in self._listened.items() if count > 0}
+        wanted = {uri for _, uri in self._sessions} | set(self._listened)
         self._versions = {uri: version for uri, version in self._versions.items() if uri in wanted}
-        if not self._versions:
+        # Not one that `run` waits for: it would never hear of the next.
+        if not self._versions and self._wanted.is_set():
             self._wanted = anyio.Event()
 
 

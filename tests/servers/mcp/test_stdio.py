@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,12 +15,13 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
+from anyio.abc import TaskStatus
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 
 import nacre
-from nacre.servers.mcp import uri_of
-from nacre.servers.mcp_archive import GUEST
+from nacre.servers.mcp import make_server, uri_of
+from nacre.servers.mcp_archive import GUEST, Archive
 from tests.servers.mcp.conftest import ATTACK, Place
 from tests.servers.mcp.conftest import GUEST as GUEST_KEY
 
@@ -204,6 +206,60 @@ def test_a_client_of_the_newer_protocol_listens_to_changes(place: Place) -> None
             async for event in events:
                 assert getattr(event, "uri", "") == uri_of("cli:1")
                 break
+
+    run(test)
+
+
+@pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
+def test_what_is_listened_to_is_not_forgotten_while_the_rest_of_it_is_looked_at(place: Place) -> None:
+    begun, gate = threading.Event(), threading.Event()
+
+    class Held(Archive):
+        def find(self, name: str) -> str:
+            if name == "agent:1":
+                begun.set()
+                gate.wait(20)
+            return super().find(name)
+
+    async def test() -> None:
+        with anyio.fail_after(60), nacre.open(place.root) as sessions:
+            server = make_server(Held(sessions, uri=uri_of))
+            async with (
+                Client(server, mode="legacy") as other,
+                Client(server) as client,
+                anyio.create_task_group() as tasks,
+            ):
+
+                async def listen(*, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+                    async with client.listen(resource_subscriptions=[uri_of("cli:1"), uri_of("agent:1")]) as events:
+                        task_status.started()
+                        async for event in events:
+                            assert getattr(event, "uri", "") == uri_of("cli:1")
+                            break
+
+                async def forget() -> None:
+                    await anyio.to_thread.run_sync(begun.wait, 30)
+                    await other.session.unsubscribe_resource(uri_of("cli:3"))
+                    gate.set()
+
+                tasks.start_soon(forget)
+                await tasks.start(listen)
+                sessions.add_message("cli:1", "user", "And a pearl?")
+
+    run(test)
+
+
+def test_one_who_listened_to_nothing_leaves_the_others_their_notices(place: Place) -> None:
+    async def test() -> None:
+        async with connected(place) as client:
+            async with client.listen(tools_list_changed=True):
+                pass
+            async with client.listen(resource_subscriptions=[uri_of("cli:1")]) as events:
+                with nacre.open(place.root) as sessions:
+                    sessions.add_message("cli:1", "user", "And a pearl?")
+                async for event in events:
+                    assert getattr(event, "uri", "") == uri_of("cli:1")
+                    break
 
     run(test)
 

@@ -138,7 +138,7 @@ class Child:
         return rest
 
     def close(self) -> None:
-        """Close the store and let the process end by itself."""
+        """Close the store, and then end its process."""
         try:
             self.ask("close")
         finally:
