@@ -283,7 +283,7 @@ class _Opened(reading):
         self.file: os.stat_result | None = None
         self.is_free = False
 
-    def _open(self) -> int:
+    def _open(self) -> os.stat_result:
         fd, self.file = open_log(self._system, self._log, os.O_RDONLY)
         try:
             self.is_free, self.file = stat_when_free(self._system, fd)
@@ -296,7 +296,7 @@ class _Opened(reading):
             # It was written again meanwhile, by somebody who may still be at it.
             self.is_free = False
         self._fd = fd
-        return self.file.st_size
+        return self.file
 
 
 def stat_when_free(system: System, fd: int) -> tuple[bool, os.stat_result]:
