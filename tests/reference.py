@@ -86,6 +86,8 @@ Words that come up everywhere:
 - **Live** messages are those of the history now. What was truncated, summarised or rewound stays in the transcript.
 - A **generation** is a session from its beginning to its archiving. A write to the key then begins the next one.
 - **Meta** is the title of a session, its labels, and fields of your own.
+
+The parts of this page:
 """
 
 

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 MKDOCS = ROOT / ".venv" / "site" / "bin" / "mkdocs"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-SHOWN = ("", "tutorial/", "adapters/", "comparison/", "examples/", "reference/", "api/sessions/", "architecture/")
+SHOWN = (
+    "",
+    *("tutorial.html", "adapters.html", "comparison.html", "examples.html"),
+    *("reference.html", "api/sessions.html", "architecture.html"),
+)
 # What a browser loads by itself: by tag, the attribute that says from where. A link to click on is not among them.
 LOADED = {
     "audio": "src",
@@ -113,21 +117,28 @@ def test_no_style_loads_anything_from_elsewhere(site: Path) -> None:
     ] == []
 
 
+def test_a_link_leads_to_a_page_where_the_site_is_opened_without_a_server(site: Path) -> None:
+    links = re.findall(r'<a[^>]* href="([^"#?:]+)[^"]*" class="md-nav__link', (site / "index.html").read_text())
+    links += re.findall(r'href="([^"#?:]+)[^":]*"', (site / "adapters.html").read_text())
+    assert "tutorial.html" in links
+    assert [link for link in links if not (site / link).is_file()] == []
+
+
 def test_every_page_of_the_documentation_is_on_the_site(site: Path) -> None:
     docs = ROOT / "docs"
     pages = [path.relative_to(docs).with_suffix("") for path in docs.rglob("*.md")]
-    assert [str(page) for page in pages if not (site / page / "index.html").exists()] == []
+    assert [str(page) for page in pages if not (site / f"{page}.html").exists()] == []
 
 
 def test_a_docstring_is_a_part_of_the_reference_and_its_example_is_code(site: Path) -> None:
-    page = (site / "api" / "sessions" / "index.html").read_text(encoding="utf-8")
+    page = (site / "api" / "sessions.html").read_text(encoding="utf-8")
     assert 'id="nacre.sessions.Sessions.add_message"' in page
     assert '<span class="gp">&gt;&gt;&gt; </span>' in page
     assert "<blockquote>" not in page
 
 
 def test_the_code_of_an_example_is_on_the_site(site: Path) -> None:
-    page = (site / "examples" / "index.html").read_text(encoding="utf-8")
+    page = (site / "examples.html").read_text(encoding="utf-8")
     assert 'href="#loops-tools_loop"' in page
     assert 'id="loops-tools_loop"' in page
 

@@ -188,6 +188,13 @@ def test_any_other_missing_module_is_a_mistake_of_ours() -> None:
     assert failure_of(ModuleNotFoundError("No module named 'nacre.nope'", name="nacre.nope")) is None
 
 
+@pytest.mark.parametrize("verb", ["show", "rm", "tail", "verify"])
+def test_a_key_that_looks_like_an_option_is_named_with_the_way_to_give_it(nacre: Nacre, verb: str) -> None:
+    done = nacre("s", verb, "-home-ann/7c9e")
+    assert done.code == 2
+    assert f"a key that begins with - stands after --: `nacre sessions {verb} -- -home-ann/7c9e`" in done.err
+
+
 READERS = [
     ("s", "list"),
     ("s", "list", "--json"),

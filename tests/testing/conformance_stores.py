@@ -209,6 +209,15 @@ class ReadsChangesWrites(WritesFromACache):
         other.replace(self.file(session))
 
 
+class RefusesOnceAndLoses(ReadsChangesWrites):
+    """Refuses the first append of those at once; what follows is written without a lock."""
+
+    def append(self, session: str, text: str, id: str) -> None:
+        if text.endswith("at once 0"):
+            raise ValueError("not now")
+        super().append(session, text, id)
+
+
 class RefusesTheSecondProcess(Lines):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -300,6 +309,7 @@ PLANTED = [
     (ForgetsIdsAtClose, "idempotent-retry", "more than once"),
     (WritesFromACache, "two-processes", "lost"),
     (ReadsChangesWrites, "two-processes", "lost"),
+    (RefusesOnceAndLoses, "two-processes", "lost"),
     (RefusesTheSecondProcess, "two-processes", "BlockingIOError"),
     (SwallowsTheNext, "torn-tail", "lost"),
     (CannotReadATornLine, "torn-tail", "cannot be read"),

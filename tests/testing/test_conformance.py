@@ -53,6 +53,11 @@ def test_a_factory_that_cannot_be_imported_is_no_verdict(factory: str, said: str
         run(factory)
 
 
+def test_an_interpreter_that_is_not_there_is_no_verdict() -> None:
+    with pytest.raises(nacre.InvalidArgument, match="'no-such/python' cannot be started"):
+        run(f"{HERE}:Lines", python="no-such/python")
+
+
 def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(nacre.InvalidArgument, match="no check 'crashh'"):
         run(f"{HERE}:Lines", only=["crashh"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from argparse import ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,17 +29,29 @@ class Command:
 class _Parser(ArgumentParser):
     """A parser that raises Failure, and names the option that was meant."""
 
+    words: Sequence[str] = ()
+    """The command line, for hints about it."""
+
     def error(self, message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ")
         hint = f"`{self.prog} --help` shows the usage"
+        key = self._key_like_an_option()
+        if key:
+            hint = f"a key that begins with - stands after --: `{self.prog} -- {key}`"
         if unknown == message:
             raise Failure("usage", f"{self.prog}: {message}", hint=hint)
         word = next((word for word in unknown.split() if word.startswith("-")), unknown.split()[0])
         if not word.startswith("-"):
             raise Failure("usage", f"{self.prog}: unexpected argument {word!r}", hint=hint)
-        near = closest(word.partition("=")[0], [*self._option_string_actions, *NAMES])
+        near = "" if word == key else closest(word.partition("=")[0], [*self._option_string_actions, *NAMES])
         meant = f"did you mean {near}? " if near else ""
         raise Failure("usage", f"{self.prog} has no option {word!r}", hint=f"{meant}{hint}")
+
+    def _key_like_an_option(self) -> str:
+        """The first word with one dash that is too long for an option, if the verb takes a session; else ""."""
+        if not any(action.dest in {"ref", "refs"} for action in self._actions):
+            return ""
+        return next((word for word in self.words if re.match(r"-[^-]\w*[-/:]", word)), "")
 
 
 def run(program: str, verb: str, flags: Flags, words: list[str]) -> int:
@@ -53,6 +66,7 @@ def run(program: str, verb: str, flags: Flags, words: list[str]) -> int:
         # Options may stand before, between and after arguments. But Python 3.11 drops `--` when they are intermixed,
         # and would take what follows for options.
         parser = parser_of(program, command)
+        parser.words = words
         args = parser.parse_args(words) if "--" in words else parser.parse_intermixed_args(words)
     args.store, args.agent, args.quiet = flags.store, flags.agent, flags.quiet
     return command.run(args, Out(flags))
@@ -73,7 +87,7 @@ def load(verb: str) -> Command:
     return command
 
 
-def parser_of(program: str, command: Command) -> ArgumentParser:
+def parser_of(program: str, command: Command) -> _Parser:
     """The parser of a verb's own arguments."""
     columns = os.environ.get("COLUMNS", "")
     width = min(int(columns), 100) if columns.isdigit() else 80

@@ -10,10 +10,11 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from nacre.testing.conformance.process import Child, Setting, StoreFailed
+from nacre.testing.conformance.process import AppendRefused, Child, Setting, StoreFailed
 
 SESSION = "conformance"
 OTHER = "conformance-2"
@@ -129,7 +130,7 @@ def two_processes(setting: Setting, room: Path) -> str:
     """Two processes have the store open and append to one session: in turns, then both as fast as they can."""
     writers = ("one", "two")
     sent: dict[str, list[Sent]] = {writer: [] for writer in writers}
-    refusals: list[str] = []
+    failures: list[str] = []
     with Child(setting, room) as one, Child(setting, room) as two:
         children = dict(zip(writers, (one, two), strict=True))
         for child in children.values():
@@ -141,23 +142,32 @@ def two_processes(setting: Setting, room: Path) -> str:
                 try:
                     child.append(SESSION, text, text)
                     sent[writer].append(Sent(text))
-                except StoreFailed as error:
-                    refusals.append(str(error))
+                except AppendRefused:
                     sent[writer].append(Sent(text, acknowledged=False))
+                except StoreFailed as error:
+                    failures.append(str(error))
+                    sent[writer].append(Sent(text, acknowledged=False))
+        refused_in_turns = {writer: len(child.refusals) for writer, child in children.items()}
         for writer, child in children.items():
-            child.begin_flood(SESSION, f"{writer} at once")
+            child.begin_flood(SESSION, f"{writer} at once", past_refusals=True)
         ended = time.monotonic() + 60
-        last = dict.fromkeys(writers, -1)
+        acknowledged: dict[str, set[int]] = {writer: set() for writer in writers}
         for writer, child in children.items():
+            # A refusal ends nothing: a store that refuses some appends may lose others.
             try:
-                while last[writer] < 40 and time.monotonic() < ended:
-                    last[writer] = child.next_acknowledged()
+                while len(acknowledged[writer]) <= 40 and len(child.refusals) < 1000 and time.monotonic() < ended:
+                    with suppress(AppendRefused):
+                        acknowledged[writer].add(child.next_acknowledged())
             except StoreFailed as error:
-                refusals.append(str(error))
+                failures.append(str(error))
         for writer, child in children.items():
-            last[writer] = max([last[writer], *child.kill()])
-            sent[writer] += [Sent(f"{writer} at once {number}") for number in range(last[writer] + 1)]
-            sent[writer].append(Sent(f"{writer} at once {last[writer] + 1}", acknowledged=False))
+            acknowledged[writer].update(child.kill())
+            answered = len(acknowledged[writer]) + len(child.refusals) - refused_in_turns[writer]
+            sent[writer] += [
+                Sent(f"{writer} at once {number}", acknowledged=number in acknowledged[writer])
+                for number in range(answered + 1)
+            ]
+        refusals = [*failures, *one.refusals, *two.refusals]
     with Child(setting, room) as child:
         found = _read(child, "after two processes wrote")
         child.close()

@@ -104,9 +104,16 @@ def serve(factory_name: str, path: Path) -> None:
                 continue
             store = store or factory(path)
             if command == "flood":
+                session, label, past_refusals = arguments
                 for number in itertools.count():
-                    store.append(arguments[0], f"{arguments[1]} {number}", f"{arguments[1]}-{number}")
-                    answer(ok=number)
+                    try:
+                        store.append(session, f"{label} {number}", f"{label}-{number}")
+                    except Exception as error:
+                        if not past_refusals:
+                            raise
+                        answer(error=_sentence(error))
+                    else:
+                        answer(ok=number)
             answer(ok=_act(store, steps, command, arguments))
             if command == "close":
                 store = None

@@ -19,6 +19,10 @@ class StoreFailed(Exception):
     """The store raised an error, ended its process or did not answer."""
 
 
+class AppendRefused(StoreFailed):
+    """The store raised an error; its process continues."""
+
+
 class CannotRun(Exception):
     """The factory cannot be imported: nothing can be said about the store."""
 
@@ -37,18 +41,22 @@ class Child:
 
     def __init__(self, setting: Setting, path: Path) -> None:
         self._timeout = setting.timeout
+        self.refusals: list[str] = []
         environment = dict(os.environ)
         if setting.python == sys.executable:  # what can be imported here can be imported there
             environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
         path.mkdir(parents=True, exist_ok=True)
-        self._process = subprocess.Popen(  # noqa: S603 - our own module, with the Python that the caller names
-            [setting.python, "-m", "nacre.testing.conformance.child", setting.factory, str(path)],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module, with the Python that the caller names
+                [setting.python, "-m", "nacre.testing.conformance.child", setting.factory, str(path)],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        except OSError as error:
+            raise CannotRun(f"{setting.python!r} cannot be started: {error.strerror}") from error
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read_answers, daemon=True)
         self._reader.start()
@@ -75,7 +83,8 @@ class Child:
             raise StoreFailed(f"its process ended with status {self._process.wait()}")
         answer = json.loads(line)
         if "error" in answer:
-            raise StoreFailed(answer["error"])
+            self.refusals.append(answer["error"])
+            raise AppendRefused(answer["error"])
         return answer["ok"]
 
     def _send(self, *command: Any) -> None:
@@ -116,9 +125,9 @@ class Child:
         self._reader.join(timeout=1)
         return not self._reader.is_alive()
 
-    def begin_flood(self, session: str, label: str) -> None:
-        """Append without end, as fast as it can."""
-        self._send("flood", session, label)
+    def begin_flood(self, session: str, label: str, *, past_refusals: bool = False) -> None:
+        """Append as fast as it can: until one is refused, or without end."""
+        self._send("flood", session, label, past_refusals)
 
     def next_acknowledged(self) -> int:
         number: int = self._answer()
@@ -132,7 +141,9 @@ class Child:
         rest: list[int] = []
         while line := self._answers.get():
             answer = json.loads(line)
-            if isinstance(answer.get("ok"), int):
+            if "error" in answer:
+                self.refusals.append(answer["error"])
+            elif isinstance(answer["ok"], int):
                 rest.append(answer["ok"])
         self._close_pipes()
         return rest
