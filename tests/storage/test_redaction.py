@@ -356,6 +356,22 @@ def test_values_of_a_graph_that_repeat_a_message_go_with_it(text: str, tmp_path:
         ]
 
 
+def test_a_summary_and_entries_of_a_framework_that_repeat_a_message_go_with_it(tmp_path: Path) -> None:
+    with nacre.open(tmp_path / "store") as sessions:
+        n = sessions.add_message("k", "user", f"{SECRET}\n{SECRET}")
+        summary = {"n": 3, "data": {"first_prompt": f"{SECRET} {SECRET[:5]}…"}}
+        sessions.set_meta("k", cwd="/here", claude_agent=summary)
+        sessions.append("k", "x.claude_agent", {"whole": {"type": "last-prompt", "lastPrompt": f"{SECRET}\n{SECRET}"}})
+        sessions.append("k", "x.claude_agent", {"whole": {"type": "mode", "mode": "plan"}})
+        sessions.append("k", "x.llama_index", {"message": {"role": "user", "content": f"So: {SECRET}\n{SECRET}"}})
+        assert sessions.redact("k", n).erased == (2, 3, 4, 6)
+        assert sessions.get_meta("k") == {"cwd": "/here"}
+        assert traces(SECRET, tmp_path) == []
+        assert [entry.data for entry in sessions.records("k", "x.claude_agent")][1:] == [
+            {"whole": {"type": "mode", "mode": "plan"}}
+        ]
+
+
 def test_bytes_of_a_graph_that_have_a_message_in_them_go_with_it(tmp_path: Path) -> None:
     with nacre.open(tmp_path / "store") as sessions:
         n = sessions.add_message("k", "user", SECRET)

@@ -1,4 +1,4 @@
-"""Records of a session that repeat what a message of it says: titles, copies of files for an undo, graphs' values."""
+"""Records of a session that repeat what a message of it says: titles, copies for an undo, what frameworks keep."""
 
 from __future__ import annotations
 
@@ -20,27 +20,34 @@ def copies_of(view: Records, record: Record) -> list[int]:
     """The numbers of the records that repeat a message: its first words as a title, and what has a text of it.
 
     A text of at least 16 characters that the message has anywhere, in the arguments of a call too, is looked for in
-    the copies of files and in the values of LangGraph; a shorter one is found there if it is all of a text. What
-    somebody wrote in words of their own, as a summary, is not found.
+    the copies of files, and in what frameworks keep besides messages; there also one that is all of a text, however
+    short, or the beginning of one. What somebody wrote in words of their own, as a summary, is not found.
     """
     if record.m is None:
         return []
     line = text_of(record.m).strip().partition("\n")[0]
     message = msgspec.to_builtins(record.m)
     said = [message.get(name) for name in ("content", "reasoning", "tool_calls", "media")]
-    texts = {text for text in _texts(said) if len(text) >= _ALIKE}
-    short = {text for text in _texts(message.get("content")) if 0 < len(text) < _ALIKE}
+    long = {text for text in _texts(said) if len(text) >= _ALIKE}
+    whole = {*_texts(message.get("content"))} - {""}
+
+    def is_repeated(text: str) -> bool:
+        return text in whole or any(one in text for one in long) or any(_is_beginning(text, one) for one in long)
+
     found = []
     for other in view.all():
         if other.t == "meta":
-            title = (other.meta or {}).get("title")
-            if isinstance(title, str) and title and line and _is_beginning(title, line):
+            fields = other.meta or {}
+            title = fields.get("title")
+            kept = [fields.get(name) for name in COPIES["meta"] if name != "title"]
+            is_title = isinstance(title, str) and title and line and _is_beginning(title, line)
+            if is_title or any(map(is_repeated, _texts(kept))):
                 found.append(other.n)
-        elif other.t in COPIES and (texts or short):
+        elif other.t in COPIES and (long or whole):
             data = data_of(other if other.blobs is None else view.whole(other))
-            kept = [data.get(name) for name in COPIES[other.t]] if isinstance(data, dict) else []
-            whole = short if other.t != FILE_COPY else ()
-            if any(one in whole or any(text in one for text in texts) for one in _texts(kept)):
+            texts = _texts([data.get(name) for name in COPIES[other.t]] if isinstance(data, dict) else [])
+            is_file = other.t == FILE_COPY
+            if any(any(one in text for one in long) if is_file else is_repeated(text) for text in texts):
                 found.append(other.n)
     return found
 
@@ -48,7 +55,7 @@ def copies_of(view: Records, record: Record) -> list[int]:
 def _is_beginning(title: str, line: str) -> bool:
     """Tell whether a title is a line, or the beginning of it and a mark that it was cut."""
     title, line = " ".join(title.split()), " ".join(line.split())
-    return title == line or (title.endswith("…") and line.startswith(title[:-1]))
+    return title == line or (title.endswith("…") and line.startswith(title[:-1].rstrip()))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -16,8 +16,14 @@ _ALIKE = 16
 """So many bytes of an erased content are taken for a part of it."""
 FILE_COPY = "x.file"
 """The kind of a record that keeps a file as it was before the agent changed it."""
-COPIES = {FILE_COPY: ("before",), "x.langgraph": ("set", "w")}
-"""The kinds of records that may repeat what a message says, and which fields of their data do; the others stay."""
+COPIES = {
+    FILE_COPY: ("before",),
+    "meta": ("title", "claude_agent"),
+    "x.claude_agent": ("whole", "json"),
+    "x.langgraph": ("set", "w"),
+    "x.llama_index": ("message",),
+}
+"""The kinds of records that may repeat what a message says, and which of their fields do; the others stay."""
 _LINKS = ("role", "tool_calls", "tool_call_id", "model", "created", "extra")
 _NO_CHECKSUM = "00000000"
 
@@ -87,7 +93,7 @@ def hole(raw: bytes, erased: Erased) -> bytes | None:
     elif record.n not in erased.numbers:
         return None
     elif record.t == "meta":
-        left["meta"] = {name: value for name, value in (record.meta or {}).items() if name != "title"}
+        left["meta"] = {name: value for name, value in (record.meta or {}).items() if name not in COPIES["meta"]}
     else:
         for name in ("lossy", "blobs", "text", "data"):
             left.pop(name, None)
