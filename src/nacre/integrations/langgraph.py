@@ -17,6 +17,7 @@ messages too.
 from __future__ import annotations
 
 import builtins
+import logging
 from base64 import b64decode, b64encode
 from bisect import bisect_left
 from collections import OrderedDict
@@ -71,11 +72,17 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra("langgraph", error) from error
 
+logger = logging.getLogger(__name__)
+
 NAME = "langgraph"
 KIND = "x.langgraph"
 MESSAGES = "messages"
 T = TypeVar("T")
 
+_LEFT = (
+    "thread %r: messages that others wrote (%d) are not in the state of the graph and leave its history; "
+    "`read_messages` reads them for a graph"
+)
 _MAX_THREADS = 64
 _MAX_MESSAGES = 200_000
 _MAX_RECORDS = 64
@@ -637,13 +644,16 @@ class NacreSaver(BaseCheckpointSaver[int]):
                     # What others have said since is kept until the graph has had the chance to take it in.
                     change = None
                 elif change is not None:
-                    data["live"] = len(cast("builtins.list[Any]", messages))
+                    written["live"] = len(cast("builtins.list[Any]", messages))
                     written["set"].pop(MESSAGES, None)
                     written["at"].pop(MESSAGES, None)
                 elif messages is not None and MESSAGES in written["set"]:
                     written["set"][MESSAGES] = self._encode(messages)
-                record = {**data, **{name: part for name, part in written.items() if part}}
+                record = {**data, **{name: part for name, part in written.items() if part or name == "live"}}
+                left = _count_of_others(key, thread, change) if change is not None else 0
                 if self._store(plain, key, thread, record, change, messages):
+                    if left:
+                        logger.warning(_LEFT, key, left)
                     return _config(key, ns, id)
 
     def _values_of(  # noqa: PLR0913, PLR0917 - the thread, and what is wanted of it
@@ -1020,11 +1030,16 @@ def _is_erased(message: BaseMessage) -> bool:
 
 def _drops_only_others(key: str, thread: _Thread, change: _Change) -> bool:
     """Tell whether a change takes off only what others have appended."""
-    known = cast("_History", thread.history)
-    if change.added or change.kept.start or change.kept.stop == len(known.numbers):
+    dropped = len(cast("_History", thread.history).numbers) - change.kept.stop
+    if change.added or change.kept.start or not dropped:
         return False
-    rest = zip(known.numbers[change.kept.stop :], known.messages[change.kept.stop :], strict=True)
-    return all(message.id == f"{key}@{n}" for n, message in rest)
+    return _count_of_others(key, thread, change) == dropped
+
+
+def _count_of_others(key: str, thread: _Thread, change: _Change) -> int:
+    """How many messages that others have written a change takes off the end."""
+    known, end = cast("_History", thread.history), change.kept.stop
+    return sum(message.id == f"{key}@{n}" for n, message in zip(known.numbers[end:], known.messages[end:], strict=True))
 
 
 def _place(config: RunnableConfig) -> _Place:

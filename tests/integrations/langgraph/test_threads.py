@@ -238,7 +238,9 @@ def test_the_history_is_the_newest_state(turns: int, place: str) -> None:
         assert [one.role for one in sessions.get_history("t")] == ["user", "assistant"] * turns
 
 
-def test_what_others_add_is_in_the_history_and_the_next_state_decides(place: str) -> None:
+def test_what_others_add_is_in_the_history_and_the_next_state_decides(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with nacre.open(place) as sessions:
         graph = make_chat().compile(checkpointer=NacreSaver(sessions))
         graph.invoke({"messages": [HumanMessage("one")]}, thread("t"))
@@ -246,11 +248,15 @@ def test_what_others_add_is_in_the_history_and_the_next_state_decides(place: str
         # A checkpoint stays what it was.
         assert [one.text for one in graph.get_state(thread("t")).values["messages"]] == ["one", "I have read 1."]
         assert sessions.get_history("t")[-1].content == "from outside"
+        assert caplog.messages == []
         # A graph that is not given it goes on without it: the history follows, the transcript keeps it.
         graph.invoke({"messages": [HumanMessage("two")]}, thread("t"))
         said = ["one", "I have read 1.", "two", "I have read 3."]
         assert [one.content for one in sessions.get_history("t")] == said
         assert "from outside" in contents_of_records(sessions, "t")
+        assert [message.partition(";")[0] for message in caplog.messages] == [
+            "thread 't': messages that others wrote (1) are not in the state of the graph and leave its history"
+        ]
 
 
 def test_an_erased_message_is_in_no_file_and_in_no_state(root: Path) -> None:
