@@ -247,6 +247,10 @@ def test_a_role_that_no_model_knows_is_stored_and_said_once() -> None:
     )
 
 
+def test_nobody_is_warned_of_what_was_said_over_mcp() -> None:
+    assert warnings_of("encode_message({'role': 'mcp', 'content': 'a'})") == []
+
+
 def test_a_kind_of_content_that_no_model_knows_is_stored_and_said_once() -> None:
     program = "encode_message({'role': 'user', 'content': ['a', {'type': 'text'}, {'type': 'hologram'}, 7]})"
     assert warnings_of(f"{program}\n{program}") == [

@@ -27,6 +27,8 @@ _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 _PLAIN = {"role", "content"}
 _MARK = "$bytes"
 ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
+BY_MCP = "mcp"
+"""The role of what another program has said over MCP, which is nobody's word."""
 """The roles that providers have. What is shown of another one is written in `as_shown` of `nacre.history.pairing`."""
 PARTS = frozenset(
     ("text", "input_text", "output_text", "refusal", "image_url", "image", "input_image", "input_audio", "audio",
@@ -227,7 +229,7 @@ def _check_message(message: Message) -> bool:
     """Refuse what no log can hold; tell whether there are bytes in the message."""
     if not isinstance(message.role, str) or not (message.role or _is_item(message)):
         raise InvalidMessage(f"a message's role must be a word, not {show(message.role)}")
-    if message.role and message.role not in ROLES:
+    if message.role and message.role not in ROLES and message.role != BY_MCP:
         _warn_once("role", message.role, "it as a user's words, with the role in brackets")
     for field in ("tool_call_id", "name", "reasoning", "model"):
         value = getattr(message, field)

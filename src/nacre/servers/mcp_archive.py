@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from nacre.checks import check_key
-from nacre.codec import message_of, time_of
+from nacre.codec import BY_MCP, message_of, time_of
 from nacre.errors import InvalidArgument, NacreError, SessionNotFound
 from nacre.history import every_message
 from nacre.keys import is_internal
@@ -29,7 +29,7 @@ from nacre.web.api import queries
 from nacre.web.api.schemas import ReadQuery
 from nacre.web.http_errors import Fault
 
-MARK = "mcp"
+MARK = BY_MCP
 """The role of what was appended here, and where its `extra` says who appended it."""
 MAX_TEXT = 100_000
 """Characters of a text that is appended, and of all texts of one result together."""
