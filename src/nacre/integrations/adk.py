@@ -59,6 +59,8 @@ _PENDING = "adk.pending:"
 _PLACE = "adk.place"
 """In `extra` of a message of others: its generation and number."""
 _MAX_ID = 256
+_MAY_CHANGE = re.compile(r"\d{19}|NaN|Infinity")
+_DEEP = 50
 _FIRST = 64
 """How many messages are read at first to find those after a time."""
 _MARKER = re.compile(r"nacre:(\w*):(\d+)")
@@ -375,11 +377,15 @@ def _stored_value(value: Any) -> Any:
 
 def _is_storable(value: Any) -> bool:
     """Whether a value would be read again as it is: not a whole number of more than 64 bits, or half a surrogate."""
+    # Nearly all are plain and small.
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isascii() and _MAY_CHANGE.search(text) is None and text.count("{") + text.count("[") < _DEEP:
+        return True
     try:
         encode_data({"": value})
     except InvalidMessage:
         return False
-    return is_unicode(json.dumps(value, ensure_ascii=False))
+    return is_unicode(text)
 
 
 def _shared_fields(app: Mapping[str, Any], user: Mapping[str, Any]) -> dict[str, Any]:
