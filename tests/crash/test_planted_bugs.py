@@ -175,7 +175,7 @@ def header_alone_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(view, "examine_end", _without_openings)
 
 
-def _without_openings(lines: Any, *, key: str) -> Tail:
+def _without_openings(lines: Any, *, key: str, is_whole: bool = False) -> Tail:
     found = recovery.examine(lines, key=key)
     last = found.last
     if last is None or last.t != "open":

@@ -14,7 +14,6 @@ A reader of shared state looks for the event of a pending change: if it is store
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import threading
@@ -133,18 +132,14 @@ class NacreSessionService(BaseSessionService):
         place = _Place(session.app_name, session.user_id, session.id)
         # One after the other: the second one has seen what the first one stored.
         lock = self._appending.setdefault(place.key, threading.Lock())
-        append = partial(_append, place=place, session=session, event=event, lock=lock)
 
-        async def finish() -> None:
-            await self._call(append)
+        # A thread cannot be cancelled: what it stores is in the given session too, although the caller may be gone.
+        def append(sessions: Sessions) -> None:
+            _append(sessions, place=place, session=session, event=event, lock=lock)
             self._update_session_state(session, event)
             session.events.append(event)
 
-        # A thread cannot be cancelled: what it stores is in the given session, too, although the caller may be gone.
-        finishing = asyncio.ensure_future(finish())
-        # Nobody waits for it after a cancellation, and then its error is nobody's.
-        finishing.add_done_callback(lambda done: None if done.cancelled() else done.exception())
-        await asyncio.shield(finishing)
+        await self._call(append)
         return event
 
     async def _call(self, work: Callable[[Sessions], T]) -> T:
@@ -200,7 +195,7 @@ class _Place:
 def _create(sessions: Sessions, *, place: _Place, state: Mapping[str, Any], now: float) -> Session:
     own, shared = _split_state(state, place)
     token = platform_uuid.new_uuid()
-    meta = SetMeta({_NAME: {"created": now, "id": token}, "keep_ids": True, **own})
+    meta = SetMeta({_NAME: {"created": now, "id": token}, **own})
     if sessions.exists(place.key):
         raise AlreadyExistsError(f"Session with id {place.session_id} already exists.")
     with _SharedChange(sessions, shared, place.key, token, Version()):

@@ -292,12 +292,12 @@ def test_state_that_json_text_can_say_comes_back(place: str) -> None:
 
 
 @pytest.mark.parametrize("length", [36, 257, 5000])
-def test_an_event_is_known_however_many_came_after_it(length: int) -> None:
+def test_an_event_is_known_although_thousands_came_after_it(length: int) -> None:
     async def test(service: NacreSessionService, sessions: nacre.Sessions) -> None:
         session = await service.create_session(**WHO, session_id="s")
         event = say("hello", {"n": 1}, id="e" * length)
         await service.append_event(session, event.model_copy(deep=True))
-        for _ in range(10):
+        for _ in range(6):
             sessions.add_messages("app/ann/s", [{"role": "user", "content": "x"}] * 500)
         with pytest.raises(AlreadyExistsError):
             await service.append_event(await load(service), event)

@@ -147,11 +147,11 @@ def test_a_message_that_waits_for_its_turn_survives_a_reload(tmp_path: Path, vis
         assert page.locator("#waiting").is_visible()
         gate.is_open = True
         page.wait_for_selector("section article >> text=And that.")
-        assert page.input_value("#say textarea") == ""
+        page.wait_for_function("document.querySelector('#say textarea').value === ''")
         assert page.locator("section article.user", has_text="and that?").count() == 1
         page.reload()
         page.wait_for_selector("section article >> text=And that.")
-        assert page.input_value("#say textarea") == ""
+        page.wait_for_function("document.querySelector('#say textarea').value === ''")
         page.context.close()
 
 
