@@ -7,10 +7,12 @@ content was erased.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
+from nacre.checks import is_unicode
 from nacre.codec import encode_message
 from nacre.errors import InvalidMessage
 from nacre.history.pairing import as_shown, attach_results, pair
@@ -42,6 +44,26 @@ def is_exact(message: Message) -> bool:
         return not encode_message(message).lossy
     except InvalidMessage:
         return False
+
+
+def is_exact_json(value: Any, depth: int = 90) -> bool:
+    """Tell whether a log gives a JSON value back as it is, a tuple as a list; one that is nested deeper is not."""
+    kind = type(value)
+    if kind is str:
+        return is_unicode(value)
+    if value is None or kind is bool:
+        return True
+    if kind is int:
+        return bool(-(2**63) <= value < 2**64)
+    if kind is float:
+        return math.isfinite(value)
+    if depth == 0:
+        return False
+    if kind is dict:
+        return all(
+            type(name) is str and is_unicode(name) and is_exact_json(one, depth - 1) for name, one in value.items()
+        )
+    return kind in {list, tuple} and all(is_exact_json(one, depth - 1) for one in value)
 
 
 def read_conversation(

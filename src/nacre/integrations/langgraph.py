@@ -31,14 +31,14 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec.structs import replace
 
-from nacre.async_sessions import AsyncSessions
-from nacre.checks import check_key, show
+from nacre.checks import check_key, is_unicode, show
 from nacre.client_shapes import part_text
 from nacre.codec import data_of, message_of
 from nacre.errors import Conflict, InvalidArgument, missing_extra
 from nacre.history.pairing import as_shown, pair
 from nacre.history.session_state import chain, meta
-from nacre.integrations.access import AnySessions, awaited, blocking
+from nacre.integrations.access import AnySessions, awaited, blocking, check_sessions
+from nacre.integrations.conversation import is_exact_json
 from nacre.messages import ERASED_TEXT, Message, ToolCall, Version
 from nacre.records import AppendRecord, Pop, Record, Rewind, SetMeta, State, Truncate, View
 from nacre.sessions import AnyOperation, Sessions
@@ -91,8 +91,6 @@ _MAX_POPS = 32
 _CHECKED = 4
 _PART_COMPARED = 500
 _PART = 32
-_MAX_DEPTH = 90
-_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 _content = itemgetter("content")
 _fields = attrgetter("__dict__")
 _to_builtins = msgspec.to_builtins
@@ -274,9 +272,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
 
     def __init__(self, sessions: AnySessions, *, serde: SerializerProtocol | None = None) -> None:
         super().__init__(serde=serde)
-        if not isinstance(sessions, Sessions | AsyncSessions):
-            raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
-        self._sessions = sessions
+        self._sessions = check_sessions(sessions)
         # Values made by a serializer of one's own are for those who have it.
         self._threads = _Threads() if serde is not None else _shared.setdefault(sessions, _Threads())
 
@@ -922,10 +918,10 @@ class NacreSaver(BaseCheckpointSaver[int]):
             if type(value) is list and value and all(isinstance(one, BaseMessage) for one in value):
                 messages = [dump_message(one, self.serde) for one in value]
                 return {"m": [_to_builtins(one, builtin_types=(bytes,)) for one in messages]}
-            if is_exact(value, _MAX_DEPTH):
+            if is_exact_json(value):
                 # A copy: the record is remembered, and a node may change the value in place.
                 return {"j": _copy_json(value)}
-            if type(value) is dict and all(type(name) is str and is_exact(name, 0) for name in value):
+            if type(value) is dict and all(type(name) is str and is_unicode(name) for name in value):
                 # What a graph is called with: texts in it stay texts.
                 return {"o": {name: self._encode(one) for name, one in value.items()}}
         kind, encoded = self.serde.dumps_typed(value)
@@ -1118,15 +1114,11 @@ def dump_message(message: BaseMessage, serde: SerializerProtocol) -> Message:
         content = kept.pop("content", "")
         if extra := message.__pydantic_extra__:
             kept["+"] = extra
-        if (
-            fields.keys() == template.keys()
-            and isinstance(content, str | list)
-            and is_exact([content, kept], _MAX_DEPTH)
-        ):
+        if fields.keys() == template.keys() and isinstance(content, str | list) and is_exact_json([content, kept]):
             return _dump_plain(role, content, kept)
     said_by = next((name for kind, name in _SAID_BY if isinstance(message, kind)), None)
     role, content = said_by or "chat", None
-    if type(serde) is JsonPlusSerializer and _is_text(message.content):
+    if type(serde) is JsonPlusSerializer and type(message.content) is str and is_unicode(message.content):
         content = message.content
         message = message.model_copy(update={"content": ""})
     kind_of, encoded = serde.dumps_typed(message)
@@ -1219,43 +1211,15 @@ def _is_call(call: Any) -> bool:
     )
 
 
-def is_exact(value: Any, depth: int) -> bool:
-    """Tell whether a record gives a value back as it was."""
-    kind = type(value)
-    if kind is str:
-        return value.isascii() or _is_text(value)
-    if value is None or kind is bool:
-        return True
-    if kind is int:
-        return bool(_SMALLEST <= value <= _LARGEST)
-    if kind is float:
-        return bool(value - value == 0)
-    if depth == 0:
-        return False
-    if kind is dict:
-        return all(type(name) is str and is_exact(name, 1) and is_exact(one, depth - 1) for name, one in value.items())
-    return kind is list and all(is_exact(one, depth - 1) for one in value)
-
-
-def _is_text(value: Any) -> bool:
-    if type(value) is not str:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _copy_contents(fields: Iterable[dict[str, Any]]) -> list[Any]:
     return [one if type(one) is str else _copy_json(one) for one in map(_content, fields)]
 
 
 def _copy_json(value: Any) -> Any:
-    """A copy of a JSON value: the caller may change the other one."""
+    """A copy of a JSON value, since the caller may change the other one; a tuple is a list, as LangGraph reads one."""
     if type(value) is dict:
         return {name: _copy_json(one) for name, one in value.items()}
-    if type(value) is list:
+    if type(value) in {list, tuple}:
         return [_copy_json(one) for one in value]
     return value
 

@@ -26,8 +26,8 @@ from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, show
 from nacre.client_shapes import part_text
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
-from nacre.integrations.access import AnySessions, awaited, finish
-from nacre.integrations.conversation import read_conversation
+from nacre.integrations.access import AnySessions, awaited, check_sessions, finish
+from nacre.integrations.conversation import is_exact_json, read_conversation
 from nacre.messages import ERASED_TEXT, Message, ToolCall, Version, is_erased
 from nacre.records import Pop, Truncate
 from nacre.sessions import AnyOperation, Sessions
@@ -45,8 +45,6 @@ Item: TypeAlias = Any
 _MAX_KEPT = 1000
 _MAX_BYTES = 2**20
 _MAX_TAILS = 64
-_MAX_DEPTH = 90
-_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 _TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 _RESERVED = {NAME, "is_call", "is_json", "part", "screenshot"}
 _encode = msgspec.json.Encoder().encode
@@ -115,9 +113,7 @@ class NacreSession:
         session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         self.session_id = check_key(session_id)
-        if not isinstance(sessions, Sessions | AsyncSessions):
-            raise InvalidArgument(f"sessions must be Sessions or AsyncSessions, not {show(sessions)}")
-        self._sessions = awaited(sessions)
+        self._sessions = awaited(check_sessions(sessions))
         self.session_settings = (
             SessionSettings(**session_settings)
             if isinstance(session_settings, dict)
@@ -282,7 +278,7 @@ def to_messages(items: Iterable[Item]) -> list[Message]:
     """The messages that items are stored as."""
     found = []
     for item in items:
-        if not _is_exact(item, _MAX_DEPTH):
+        if not is_exact_json(item):
             # What no log holds as it is, such as lone surrogates and NaN, is kept as a text.
             try:
                 text = json.dumps(item)
@@ -366,34 +362,6 @@ def _whole(item: Item) -> Message:
 def _is_text(message: Message) -> bool:
     """Tell whether a message is an item that is kept as a text."""
     return not message.role and type(kept := message.extra.get(NAME)) is dict and "json" in kept
-
-
-def _is_exact(value: Any, depth: int) -> bool:
-    """Tell whether a log gives a value back as it was."""
-    kind = type(value)
-    if kind is str:
-        return value.isascii() or _is_unicode(value)
-    if value is None or kind is bool:
-        return True
-    if kind is int:
-        return bool(_SMALLEST <= value <= _LARGEST)
-    if kind is float:
-        return bool(value - value == 0)
-    if depth == 0:
-        return False
-    if kind is dict:
-        return all(
-            type(name) is str and _is_exact(name, 1) and _is_exact(one, depth - 1) for name, one in value.items()
-        )
-    return kind is list and all(_is_exact(one, depth - 1) for one in value)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # ---- messages as items
