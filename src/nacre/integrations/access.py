@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import show
-from nacre.errors import InvalidArgument
+from nacre.errors import Conflict, InvalidArgument
 from nacre.sessions import Sessions
 
 T = TypeVar("T")
@@ -41,6 +41,22 @@ def awaited(sessions: AnySessions) -> AsyncSessions:
     if "awaited" not in kept:
         kept["awaited"] = AsyncSessions.of(sessions)
     return cast("AsyncSessions", kept["awaited"])
+
+
+def change(plain: Sessions, key: str, work: Callable[[], T]) -> T:
+    """Call `work`, which reads a session and then changes what it has read; once more for each Conflict.
+
+    Each time somebody else has written, deleted or archived in between. Raises Conflict if nobody has.
+    """
+    before: tuple[str, int] | None = None
+    while True:
+        try:
+            return work()
+        except Conflict:
+            now = plain.read(key, lambda view: (view.uid, view.n)) or ("", 0)
+            if now == before:
+                raise
+            before = now
 
 
 async def finish(sessions: AsyncSessions, work: Callable[[Sessions], T]) -> T:

@@ -277,8 +277,8 @@ def test_an_erased_message_is_in_no_file_and_in_no_state(root: Path) -> None:
             "And on.",
             "I have read 7.",
         ]
-        assert all("4711" not in str(one) for one in graph.get_state_history(thread("t")))
-    assert [file for file in root.rglob("*") if file.is_file() and b"4711" in file.read_bytes()] == []
+        assert all("4711-0815" not in str(one) for one in graph.get_state_history(thread("t")))
+    assert [file for file in root.rglob("*") if file.is_file() and b"4711-0815" in file.read_bytes()] == []
 
 
 def test_a_graph_that_is_running_does_not_store_again_what_was_erased(root: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_graph_that_is_running_does_not_store_again_what_was_erased(root: Path
         read = [one.text for one in graph.get_state(thread("t")).values["messages"]]
         assert read == ["[erased]", "I have read 1.", "Done."]
         assert len(contents_of_records(sessions, "t")) == 3
-    assert [file for file in root.rglob("*") if file.is_file() and b"4711" in file.read_bytes()] == []
+    assert [file for file in root.rglob("*") if file.is_file() and b"4711-0815" in file.read_bytes()] == []
 
 
 def test_other_sessions_are_no_threads(place: str) -> None:
