@@ -27,6 +27,7 @@ from hatchling.builders.wheel import WheelBuilder
 from packaging.version import Version
 
 import nacre
+from nacre.cli.failures import EXTRAS as OPTIONAL
 from tests.lowest import constraints
 
 ROOT = Path(__file__).parents[1]
@@ -34,16 +35,8 @@ EXTRAS = ("agent", "serve")
 """The extras that are tried, each next to those before it."""
 ANSWER = "Nothing acknowledged is lost."
 
-MODULES = {
-    "agent": {"anyio", "httpx2", "prompt_toolkit", "pygments", "snowballstemmer", "wcwidth", "yaml"},
-    "serve": {"h11", "jsonschema_rs", "starlette", "uvicorn"},
-    "embedded": {"xllamacpp"},
-    "embeddings": {"numpy", "safetensors", "tokenizers"},
-    "mcp": {"mcp", "mcp_types", "pydantic"},
-    "postgres": {"psycopg", "psycopg_pool"},
-    "acp": {"acp"},
-    "otel": {"opentelemetry"},
-}
+MODULES = {extra: {module for module, of in OPTIONAL.items() if of == extra} for extra in set(OPTIONAL.values())}
+MODULES["mcp"] |= {"mcp_types", "pydantic"}  # what the client package brings
 """What a module may lack where an extra is not installed; for adapters it is what mypy does not find either."""
 _JUNK = {"__pycache__", ".venv", ".git", ".hypothesis", "build", "dist", "node_modules"}
 _JUNK_ENDS = (".pyc", ".pyo", ".so", ".orig", ".rej", ".swp", ".log", ".sqlite", "~", "_cache")

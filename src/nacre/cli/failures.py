@@ -65,6 +65,7 @@ EXTRAS = {
     **dict.fromkeys(("numpy", "safetensors", "tokenizers"), "embeddings"),
     "acp": "acp",
     "mcp": "mcp",
+    "opentelemetry": "otel",
     **dict.fromkeys(("psycopg", "psycopg_pool"), "postgres"),
     "xllamacpp": "embedded",
 }
