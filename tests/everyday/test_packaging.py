@@ -20,6 +20,8 @@ from tests.lowest import EXTRAS as LOWEST_EXTRAS
 from tests.lowest import constraints
 
 ROOT = Path(__file__).parents[2]
+NAMING = {"install_command", "missing_extra", "require_extra"}
+"""The functions whose first argument is an extra."""
 HINT = re.compile(r"pip install ['\"]?([a-z-]+)\[([a-z0-9,{}-]+)\]")
 
 
@@ -33,8 +35,8 @@ def test_every_install_command_in_the_source_names_an_extra_that_exists() -> Non
     extras = set()
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "install_command":
-                named = [str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)]
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NAMING:
+                named = [str(argument.value) for argument in node.args[:1] if isinstance(argument, ast.Constant)]
                 extras |= {extra for names in named for extra in names.split(",")}
     from nacre.cli.failures import EXTRAS  # noqa: PLC0415 - the table of modules and their extras
 
