@@ -157,7 +157,8 @@ def try_package(package: Path, pins: Sequence[str], *, room: Path) -> list[str]:
     python, nacre_command = room / "venv" / "bin" / "python", str(room / "venv" / "bin" / "nacre")
     home = {"HOME": str(room / "user"), "NACRE_HOME": str(room / "store")}
     run([sys.executable, "-m", "venv", "--without-pip", str(room / "venv")])
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", str(python)]
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--retries", "10", "--timeout", "60"]
+    pip += ["--python", str(python)]
     done = []
     for at, extra in enumerate(("", *EXTRAS)):
         wanted = f"{package}[{extra}]" if extra else str(package)
