@@ -31,7 +31,7 @@ from nacre.cli.failures import EXTRAS as OPTIONAL
 from tests.lowest import constraints
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("agent", "serve")
+EXTRAS = ("agent", "serve", "acp", "otel")
 """The extras that are tried, each next to those before it."""
 ANSWER = "Nothing acknowledged is lost."
 
