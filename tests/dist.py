@@ -27,23 +27,16 @@ from hatchling.builders.wheel import WheelBuilder
 from packaging.version import Version
 
 import nacre
+from nacre.cli.failures import EXTRAS as OPTIONAL
 from tests.lowest import constraints
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("agent", "serve")
+EXTRAS = ("agent", "serve", "acp", "otel")
 """The extras that are tried, each next to those before it."""
 ANSWER = "Nothing acknowledged is lost."
 
-MODULES = {
-    "agent": {"anyio", "httpx2", "prompt_toolkit", "pygments", "snowballstemmer", "wcwidth", "yaml"},
-    "serve": {"h11", "jsonschema_rs", "starlette", "uvicorn"},
-    "embedded": {"xllamacpp"},
-    "embeddings": {"numpy", "safetensors", "tokenizers"},
-    "mcp": {"mcp", "mcp_types", "pydantic"},
-    "postgres": {"psycopg", "psycopg_pool"},
-    "acp": {"acp"},
-    "otel": {"opentelemetry"},
-}
+MODULES = {extra: {module for module, of in OPTIONAL.items() if of == extra} for extra in set(OPTIONAL.values())}
+MODULES["mcp"] |= {"mcp_types", "pydantic"}  # what the client package brings
 """What a module may lack where an extra is not installed; for adapters it is what mypy does not find either."""
 _JUNK = {"__pycache__", ".venv", ".git", ".hypothesis", "build", "dist", "node_modules"}
 _JUNK_ENDS = (".pyc", ".pyo", ".so", ".orig", ".rej", ".swp", ".log", ".sqlite", "~", "_cache")
@@ -164,7 +157,8 @@ def try_package(package: Path, pins: Sequence[str], *, room: Path) -> list[str]:
     python, nacre_command = room / "venv" / "bin" / "python", str(room / "venv" / "bin" / "nacre")
     home = {"HOME": str(room / "user"), "NACRE_HOME": str(room / "store")}
     run([sys.executable, "-m", "venv", "--without-pip", str(room / "venv")])
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", str(python)]
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--retries", "10", "--timeout", "60"]
+    pip += ["--python", str(python)]
     done = []
     for at, extra in enumerate(("", *EXTRAS)):
         wanted = f"{package}[{extra}]" if extra else str(package)

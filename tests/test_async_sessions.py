@@ -1239,15 +1239,6 @@ def _keep(done: list[int], n: int, _: nacre.Sessions) -> None:
     done.append(n)
 
 
-def test_calls_that_follow_each_other_share_one_thread(place: str) -> None:
-    async def main() -> int:
-        async with nacre.open_async(place) as sessions:
-            idents = [await sessions.call(lambda _: get_ident()) for _ in range(200)]
-            return len(set(idents))
-
-    assert asyncio.run(main()) == 1
-
-
 def test_calls_that_wait_for_each_other_all_get_a_thread(place: str) -> None:
     together = Barrier(10)
 
@@ -1289,18 +1280,6 @@ def test_a_call_that_is_cancelled_before_it_began_is_not_made(place: str) -> Non
 
     asyncio.run(main())
     assert made == [2]
-
-
-def test_threads_without_work_end(place: str) -> None:
-    async def main() -> None:
-        async with nacre.open_async(place) as sessions:
-            await sessions.call(lambda _: None)
-            threads = sessions._work._waiters
-            while threads._running:  # noqa: ASYNC110 - they say by no event that they end
-                await asyncio.sleep(0.01)
-            assert await sessions.call(lambda _: 3) == 3
-
-    asyncio.run(main())
 
 
 def test_what_was_called_is_done_before_the_store_is_closed(place: str) -> None:

@@ -37,6 +37,19 @@ def test_the_workflow_runs_targets_that_exist_on_every_python_that_is_supported(
     assert jobs["test"]["strategy"]["matrix"]["python"] == supported
 
 
+def test_everything_is_linted_before_anything_slow_is_installed() -> None:
+    (needed,) = re.findall(r"^test: (.*) ##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert needed.split()[:2] == ["lint", "types"]
+    assert ".venv/site/.installed" in needed.split()
+
+
+def test_every_installation_of_packages_outlasts_a_short_trouble_of_the_network() -> None:
+    text = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    (options,) = re.findall(r"^PIP_OPTIONS := (.*)", text, re.MULTILINE)
+    assert {"--retries", "--timeout"} <= set(options.split())
+    assert re.findall(r"\bpip (?!\$\(PIP_OPTIONS\)).*? install ", text) == []
+
+
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.stem)
 def test_every_form_for_issues_has_what_a_form_needs(form: Path) -> None:
     given = load(form)

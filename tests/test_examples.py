@@ -57,6 +57,7 @@ def test_a_loop_runs_without_network_and_keys(loop: Path, tmp_path: Path) -> Non
         ("ollama_loop", "4 messages are stored in 1 session"),
         ("tools_loop", "tool: 2 lines"),
         ("retries_loop", "record 3, assistant: Nacre is mother-of-pearl."),
+        ("retries_loop", "delivery 3 of update-1001: Nacre is mother-of-pearl."),
         ("truncation_loop", "the model sees 4 messages and the summary 'They asked what nacre is.'"),
     ],
 )

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nacre.testing.conformance.store import load_factory
+from nacre.testing.conformance.child import load_factory
 
 SESSION = "cost"
 TEXT = "word " * 200

@@ -17,6 +17,7 @@ import nacre
 
 KEY = "telegram:42"
 MODEL = os.environ.get("MODEL", "some-model")
+SCRIPT = (503, "Nacre is mother-of-pearl.", "In shells.")
 
 
 def answer(client: OpenAI, sessions: nacre.Sessions, text: str, update: str) -> str:
@@ -24,13 +25,15 @@ def answer(client: OpenAI, sessions: nacre.Sessions, text: str, update: str) -> 
     # A retry stores nothing, and gives the number of the message that is there.
     number = sessions.add_message(KEY, "user", text, id=update)
     now = sessions.snapshot(KEY)
-    later = [one for n, one in zip(now.numbers, now.messages, strict=True) if n > number and one.role == "assistant"]
-    if later:
-        return str(later[0].content)  # it was answered before: the model is not asked again
+    # Not the next reply in the history: that one may answer another message, and this one may be under a summary.
+    for record in sessions.records(KEY, "msg", after=number):
+        if update in record.data.get("extra", {}).get("answers", ()):
+            return str(record.data["content"])  # it was answered before: the model is not asked again
     completion = client.chat.completions.create(model=MODEL, messages=nacre.to_openai(now.messages))
     reply = completion.choices[0].message.content or ""
     # `expect`: if another process has answered meanwhile, this raises Conflict, and nothing is stored.
-    sessions.add_message(KEY, "assistant", reply, id=f"reply to {update}", expect=now.expect)
+    message = nacre.Message(role="assistant", content=reply, extra={"answers": [update]})
+    sessions.add_full_message(KEY, message, id=f"reply to {update}", expect=now.expect)
     return reply
 
 
@@ -47,11 +50,16 @@ def deliver(client: OpenAI, place: str, text: str, update: str) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as place, model_server(503, "Nacre is mother-of-pearl.") as scripted:
+    with tempfile.TemporaryDirectory() as place, model_server(*SCRIPT) as scripted:
         real = os.environ.get("OPENAI_BASE_URL")
         key = os.environ.get("OPENAI_API_KEY", "none")
         # The client would retry by itself; here the loop does, so that one sees it.
         with OpenAI(base_url=real or f"{scripted}/v1", api_key=key, max_retries=0) as client:
+            deliver(client, place, "What is nacre?", "update-1001")
+            deliver(client, place, "Where is it found?", "update-1002")
+            # An acknowledgement was lost: this one comes again, after the next was answered and all was summarised.
+            with nacre.open(place) as sessions:
+                sessions.set_summary(KEY, "What nacre is, and where.", upto=sessions.snapshot(KEY).numbers[-1])
             deliver(client, place, "What is nacre?", "update-1001")
         with nacre.open(place) as sessions:
             for stored in sessions.transcript(KEY):

@@ -21,8 +21,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial, wraps
 from itertools import islice
-from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
 from weakref import WeakSet
@@ -31,6 +30,7 @@ import msgspec
 
 from nacre.checks import check_int, check_key
 from nacre.errors import StoreError
+from nacre.loop_threads import LoopThreads
 from nacre.messages import Entry, Message
 from nacre.opening import open as open_sessions
 from nacre.records import Transaction
@@ -51,7 +51,6 @@ _MAX_WAITING = 16
 _MAX_PART = 64
 _LONG = 32 * 1024
 _LOOK_AGAIN = 0.2
-_IDLE = 0.2
 
 
 def open_async(target: str | os.PathLike[str] | None = None, *, durability: Durability = "commit") -> AsyncSessions:
@@ -207,9 +206,6 @@ class _Request(NamedTuple):
     pending: Pending
 
 
-_Given: TypeAlias = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
-
-
 class _Work:
     """The threads of an open store, and those who follow its sessions."""
 
@@ -222,8 +218,8 @@ class _Work:
         """Begin without any thread; also after a fork, in the child, whose parent has them."""
         # One, so that what is submitted first is written first.
         self._submitter = ThreadPoolExecutor(1, "nacre-submit")
-        self._readers = _Threads(_MAX_READING, "nacre-read")
-        self._waiters = _Threads(_MAX_WAITING, "nacre-wait")
+        self._readers = LoopThreads(_MAX_READING, "nacre-read")
+        self._waiters = LoopThreads(_MAX_WAITING, "nacre-wait")
         self._in_order = ThreadPoolExecutor(_MAX_WAITING, "nacre-order")
         self._requests: deque[_Request] = deque()
         self._is_called = False
@@ -269,7 +265,7 @@ class _Work:
         """Do something that may wait for the disk."""
         return await self._begin(self._waiters, work)
 
-    def _begin(self, threads: _Threads, work: Callable[[], T]) -> asyncio.Future[T]:
+    def _begin(self, threads: LoopThreads, work: Callable[[], T]) -> asyncio.Future[T]:
         self.check_open()
         try:
             return threads.begin(partial(copy_context().run, _do, work))
@@ -350,104 +346,6 @@ class _Work:
         for watcher in self._watchers.values():
             watcher.watch.close()
         self.begin()
-
-
-class _Threads:
-    """Threads that work for event loops; those that have nothing to do wait a moment for more.
-
-    An executor of the standard library costs as much CPU for each call as a small append does.
-    """
-
-    def __init__(self, most: int, name: str) -> None:
-        # It begins the threads, and ends them with the program.
-        self._executor = ThreadPoolExecutor(most, name)
-        self._most = most
-        self._lock = Lock()
-        self._given: SimpleQueue[_Given | None] = SimpleQueue()
-        self._running = self._waiting = 0
-        self._is_shut_down = False
-
-    def begin(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Let a thread do something; if the future is cancelled before that began, it is not done."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-        with self._lock:
-            if self._is_shut_down:
-                raise RuntimeError("the store is closed")
-            self._given.put((work, loop, answer))
-            is_short = self._is_short()
-        if is_short:
-            try:
-                self._executor.submit(self._serve)
-            except RuntimeError:
-                with self._lock:
-                    self._running -= 1
-                    if not self._running:
-                        answer.cancel()
-                        raise
-        return answer
-
-    def _is_short(self) -> bool:
-        """Tell whether one more thread has to begin, and count it as running."""
-        is_short = self._given.qsize() > self._waiting and self._running < self._most
-        self._running += is_short
-        return is_short
-
-    def _serve(self) -> None:
-        """Do what is given, until for a while nothing was."""
-        with self._lock:
-            self._waiting += 1
-        while True:
-            given: _Given | None = None
-            with suppress(Empty):
-                given = self._given.get(timeout=_IDLE)
-            with self._lock:
-                if given is None and (self._is_shut_down or self._given.empty()):
-                    self._waiting -= 1
-                    self._running -= 1
-                    return
-                self._waiting -= given is not None
-                # Somebody may have counted on this thread.
-                is_short = self._is_short()
-            if is_short:
-                try:
-                    self._executor.submit(self._serve)
-                except RuntimeError:
-                    with self._lock:
-                        self._running -= 1
-            if given is None:
-                continue
-            work, loop, answer = given
-            result, failure = None, None
-            if not answer.cancelled():
-                try:
-                    result = work()
-                except BaseException as error:  # noqa: BLE001 - whatever it is, the caller gets it
-                    failure = error
-            # Before the answer is given: the next work that follows from it shall not need another thread.
-            with self._lock:
-                self._waiting += 1
-            # In a loop that was closed nobody waits.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(_settle, answer, result, failure)
-            del given, work, loop, answer, result, failure
-
-    def shutdown(self) -> None:
-        """Wait until everything is done that was given."""
-        with self._lock:
-            self._is_shut_down = True
-            for _ in range(self._running):
-                self._given.put(None)
-        self._executor.shutdown()
-
-
-def _settle(answer: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
-    if answer.done():
-        return
-    if failure is None:
-        answer.set_result(result)
-    else:
-        answer.set_exception(failure)
 
 
 def _do(work: Callable[[], T]) -> T:
@@ -675,7 +573,7 @@ class AsyncSessions:
     async def call(self, work: Callable[[Sessions], T]) -> T:
         """Call a function with the plain sessions, in a thread: for several steps that belong together.
 
-        If it is cancelled, the function still runs to its end.
+        If it is cancelled, a function that has begun still runs to its end; one that has not is not called.
 
         >>> import asyncio
         >>> async def main():

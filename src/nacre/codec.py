@@ -27,9 +27,9 @@ _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 _PLAIN = {"role", "content"}
 _MARK = "$bytes"
 ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
+"""The roles that providers have. What is shown of another one is written in `as_shown` of `nacre.history.pairing`."""
 BY_MCP = "mcp"
 """The role of what another program has said over MCP, which is nobody's word."""
-"""The roles that providers have. What is shown of another one is written in `as_shown` of `nacre.history.pairing`."""
 PARTS = frozenset(
     ("text", "input_text", "output_text", "refusal", "image_url", "image", "input_image", "input_audio", "audio",
      "file", "input_file", "document", "video", "video_url", "thinking", "redacted_thinking", "reasoning",

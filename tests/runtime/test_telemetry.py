@@ -333,9 +333,9 @@ def test_work_after_a_turn_is_not_below_it_and_names_its_session() -> None:
     assert fields(recorded()[2])["gen_ai.conversation.id"] == KEY
 
 
-def test_a_summary_that_a_turn_waits_for_is_below_it_and_one_in_the_background_is_not() -> None:
+def test_a_request_that_a_turn_waits_for_is_below_it_and_one_in_the_background_is_not() -> None:
     async def talk() -> None:
-        app = make_app(Scripted(["a", "b", "a summary"]))
+        app = make_app(Scripted(["a", "b", "c"]))
         provider = app.tracing.name_session("other", app.provider)
         async with app.kernel:
             await app.kernel.deliver(UserMessage(key=KEY, content="hi"))
@@ -348,6 +348,34 @@ def test_a_summary_that_a_turn_waits_for_is_below_it_and_one_in_the_background_i
     assert [parent for name, parent in tree() if name == "chat scripted"] == ["invoke_agent main"] * 2 + [""]
     ids = [fields(span)["gen_ai.conversation.id"] for span in recorded() if span.name == "chat scripted"]
     assert ids == [KEY, "other", "other"]
+
+
+def test_a_summary_is_below_no_turn_and_names_its_session() -> None:
+    async def talk() -> None:
+        app = make_app(Scripted(["one", "two", f"The user asked about the {WORD} and got two answers."]))
+        async with app.kernel:
+            for text in ("first", "second"):
+                await app.kernel.deliver(UserMessage(key=KEY, content=f"{text}: what is an {WORD}? " * 40))
+            await app.compactor.compact(KEY)
+        assert WORD in app.sessions.get_summary(KEY)
+        app.sessions.close()
+
+    anyio.run(talk)
+    assert tree()[-1] == ("chat scripted", "")
+    assert fields(recorded()[-1])["gen_ai.conversation.id"] == KEY
+
+
+def test_the_tools_of_a_guest_have_spans_too() -> None:
+    async def talk() -> None:
+        app = make_app(Scripted([Call("look"), "done"]))
+        app.parts = app.parts._replace(for_guests={"look": Look()}, guest_system="Be polite.")
+        app.is_guest = lambda _: True
+        async with app.kernel:
+            await app.kernel.deliver(UserMessage(key=KEY, content="hi"))
+        app.sessions.close()
+
+    anyio.run(talk)
+    assert [name for name, _ in tree()] == ["invoke_agent main", "chat scripted", "execute_tool look", "chat scripted"]
 
 
 # ---- what goes wrong
@@ -395,8 +423,7 @@ def test_an_sdk_that_fails_disturbs_no_turn_and_is_logged_once(at: str, caplog: 
     with caplog.at_level(logging.WARNING, logger="nacre"):
         answers = run(Scripted([[Call("look")], "one", "two"]), "hi", "again")
     assert [answer.content for answer in answers] == ["one", "two"]
-    # One for the turns and tools of the agent, one for its model.
-    assert [record.message for record in caplog.records] == ["spans cannot be recorded"] * 2
+    assert [record.message for record in caplog.records] == ["spans cannot be recorded"]
     assert WORD not in str([vars(record) for record in caplog.records])
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
 
 import nacre
 from nacre.testing.conformance import CHECKS, run
+from tests.testing import conformance_stores
 from tests.testing.conformance_stores import PLANTED, Lines
 
 HERE = "tests.testing.conformance_stores"
@@ -26,7 +28,7 @@ def test_a_true_store_passes(factory: str, check: str) -> None:
 
 @pytest.mark.parametrize(("store", "check", "said"), PLANTED, ids=lambda value: getattr(value, "__name__", None))
 def test_a_planted_fault_is_found(store: type[Lines], check: str, said: str) -> None:
-    timeout = 2 if store.__name__ == "Hangs" else 60
+    timeout = 0.1 if store.__name__ == "Hangs" else 60
     report = run(f"{HERE}:{store.__name__}", only=[check], timeout=timeout)
     (outcome,) = report.outcomes
     assert outcome.status == "failed"
@@ -51,6 +53,22 @@ def test_what_cannot_be_asked_is_not_applicable_with_the_reason_the_store_gives(
 def test_a_factory_that_cannot_be_imported_is_no_verdict(factory: str, said: str) -> None:
     with pytest.raises(nacre.InvalidArgument, match=said):
         run(factory)
+
+
+def test_what_takes_long_to_import_does_not_hang() -> None:
+    (outcome,) = run("tests.testing.slow_to_import:Hangs", only=["reopen"], timeout=0.1).outcomes
+    assert (outcome.status, outcome.why) == ("failed", "no answer within 0.1 s")
+
+
+def test_the_environment_of_a_store_needs_no_nacre(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv.create(tmp_path / "other", with_pip=False)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    program = Path(str(conformance_stores.__file__)).read_text()
+    program += "\nimport importlib.util\nassert importlib.util.find_spec('nacre') is None\n"
+    (tmp_path / "lone.py").write_text(program)
+    report = run("lone:Lines", only=["reopen", "crash-inside"], python=str(tmp_path / "other" / "bin" / "python"))
+    assert report.passed, report
 
 
 def test_an_interpreter_that_is_not_there_is_no_verdict() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from nacre.errors import install_command
 
@@ -65,6 +66,7 @@ EXTRAS = {
     **dict.fromkeys(("numpy", "safetensors", "tokenizers"), "embeddings"),
     "acp": "acp",
     "mcp": "mcp",
+    "opentelemetry": "otel",
     **dict.fromkeys(("psycopg", "psycopg_pool"), "postgres"),
     "xllamacpp": "embedded",
 }
@@ -107,6 +109,21 @@ class Failure(Exception):
                 for key, title in self.candidates
             ]
         return found
+
+
+@contextmanager
+def require_extra(extra: str, sentence: str) -> Iterator[None]:
+    """Around imports: a package that is missing is a Failure with the command that installs it.
+
+    Its name ends the sentence, such as "memory needs".
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        # A module of our own that is missing is a bug.
+        if (error.name or "").startswith("nacre"):
+            raise
+        raise Failure("unavailable", f"{sentence} {error.name}", hint=install_command(extra)) from error
 
 
 def ungroup(error: BaseException) -> BaseException:

@@ -41,7 +41,6 @@ from nacre.runtime.permissions import PermissionStore, rules_of, skill_rules
 from nacre.runtime.structured_output import Formed
 from nacre.runtime.subagents import Delegated, Tally
 from nacre.runtime.summarizer import Compactor
-from nacre.runtime.telemetry import tracing_for
 from nacre.sessions import Sessions
 from nacre.skills import Catalogue
 from nacre.summaries.plan import Limits
@@ -100,7 +99,7 @@ class App:
         self.is_ending, self.trouble = False, ""
         self.root = local_root(sessions.location, name)
         self.provider = as_chain(provider, settings)
-        self.tracing = tracing_for(settings)
+        self.tracing = self.provider.tracing
         self._remote_keys: set[str] = set()
         self._chosen: dict[str, ModelChain] = {}
         self._model_notes: list[str] = [self.provider.note] if self.provider.note else []
@@ -170,14 +169,14 @@ class App:
 
         Raises ModelUnavailable or ConfigError, and changes nothing, if the model cannot answer or is not known.
         """
-        new = await find_model(self.settings, model)
+        new = await find_model(self.settings, model, tracing=self.tracing)
         old, self.provider = self.provider, new
         await old.close()
         return new.note
 
     async def find_choice(self, model: str) -> str:
         """The full name of a model that somebody chooses for one session; raises ModelUnavailable, ConfigError."""
-        found = await find_model(self.settings, model)
+        found = await find_model(self.settings, model, tracing=self.tracing)
         await found.close()
         return found.ref
 
@@ -202,7 +201,7 @@ class App:
         if not isinstance(ref, str) or ref in {"", self.model}:
             return self.provider
         if ref not in self._chosen:
-            self._chosen[ref] = ModelChain(make_named(self.settings, ref), self.settings)
+            self._chosen[ref] = ModelChain(make_named(self.settings, ref), self.settings, tracing=self.tracing)
         return self._chosen[ref]
 
     async def check_model(self) -> None:

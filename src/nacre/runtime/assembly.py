@@ -197,7 +197,7 @@ async def _open_memory(app: App, home: Path, closing: Closing, *, part: Part) ->
     # A model of its own reads the turns if that is set, else the one that answers.
     reader: Provider | None = None
     if model := app.settings.text("memory.model"):
-        reader = await provider_for(app.settings, model)
+        reader = await provider_for(app.settings, model, tracing=app.tracing)
         closing.add("memory's model", reader.close)
     memory = Memory(
         app.sessions, home, provider=lambda: reader or app.provider, embedding=embedding, skips=app.skips_memory

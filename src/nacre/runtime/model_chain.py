@@ -15,7 +15,7 @@ from nacre.config import Settings
 from nacre.errors import ConfigError, ModelUnavailable, ProviderError
 from nacre.messages import Message
 from nacre.runtime.models import KEYS, Model, choose, list_all
-from nacre.runtime.telemetry import tracing_for
+from nacre.runtime.telemetry import Tracing, tracing_for
 from nacre.sessions import Sessions
 
 _RETURN_AFTER = 300.0
@@ -36,18 +36,27 @@ class ModelChain:
     """
 
     def __init__(
-        self, first: Model, settings: Settings, rest: Sequence[str] = (), *, clock: Callable[[], float] = time.monotonic
+        self,
+        first: Model,
+        settings: Settings,
+        rest: Sequence[str] = (),
+        *,
+        tracing: Tracing | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._refs = tuple(rest)
         self._models: list[Model | None] = [first, *(None for _ in rest)]
         self._at, self._left, self._clock = 0, 0.0, clock
-        self._tracing = tracing_for(settings)
+        self.tracing = tracing_for(settings) if tracing is None else tracing
+        """What traces the requests; all models of an agent share one."""
         self.note = first.note
         """A line about the choice for the person who did not make it; "" if there is nothing to say."""
 
     @classmethod
-    async def after(cls, error: ModelUnavailable, settings: Settings, rest: Sequence[str]) -> ModelChain:
+    async def after(
+        cls, error: ModelUnavailable, settings: Settings, rest: Sequence[str], *, tracing: Tracing | None = None
+    ) -> ModelChain:
         """The first model of agent.fallback that can be made, where the configured one cannot."""
         reasons = [_reason(error)]
         for position, ref in enumerate(rest):
@@ -56,7 +65,7 @@ class ModelChain:
             except (ModelUnavailable, ConfigError) as problem:
                 reasons.append(_reason(problem))
                 continue
-            chain = cls(model, settings, rest[position + 1 :])
+            chain = cls(model, settings, rest[position + 1 :], tracing=tracing)
             chain.note = f"{'; '.join(reasons)}: {model.ref} answers instead (agent.fallback). {model.note}".strip()
             return chain
         raise ModelUnavailable(f"{error}\nThe models of agent.fallback cannot answer either: {'; '.join(reasons[1:])}")
@@ -113,7 +122,7 @@ class ModelChain:
             emit(Notice(f"{self.ref} is asked again: it could not answer before"))
         while True:
             at, model, heard = self._at, self.current, _Heard(emit)
-            provider = self._tracing.trace_model(model.kind, model.provider)
+            provider = self.tracing.trace_model(model.kind, model.provider)
             try:
                 reply = await provider.complete(context, emit=heard, **options)
             except ModelUnavailable as error:
@@ -175,21 +184,21 @@ def _reason(error: Exception) -> str:
 # ---- making one
 
 
-async def provider_for(settings: Settings, model: str | None = None) -> ModelChain:
+async def provider_for(settings: Settings, model: str | None = None, *, tracing: Tracing | None = None) -> ModelChain:
     """The model that answers, and after it those of agent.fallback; a model that is named here is never replaced.
 
     Raises ModelUnavailable, ConfigError.
     """
     rest = () if model is not None else settings.texts("agent.fallback")
     try:
-        return ModelChain(await choose(settings, model), settings, rest)
+        return ModelChain(await choose(settings, model), settings, rest, tracing=tracing)
     except ModelUnavailable as error:
         if not rest:
             raise
-        return await ModelChain.after(error, settings, rest)
+        return await ModelChain.after(error, settings, rest, tracing=tracing)
 
 
-async def find_model(settings: Settings, named: str) -> ModelChain:
+async def find_model(settings: Settings, named: str, *, tracing: Tracing | None = None) -> ModelChain:
     """A model that somebody named, if it can answer; raises ModelUnavailable with similar names, or ConfigError."""
     model = await choose(settings, named)
     try:
@@ -201,7 +210,7 @@ async def find_model(settings: Settings, named: str) -> ModelChain:
         near = [by_name[name] for name in get_close_matches(named, by_name, n=_MAX_SIMILAR, cutoff=0.5)]
         meant = f"\nDid you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
         raise ModelUnavailable(f"{error}{meant}") from error
-    return ModelChain(model, settings)
+    return ModelChain(model, settings, tracing=tracing)
 
 
 async def _check(model: Model) -> None:

@@ -6,10 +6,9 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace
 
-from nacre.cli.failures import OK, Failure, ungroup
+from nacre.cli.failures import OK, Failure, require_extra, ungroup
 from nacre.cli.output import Out
 from nacre.cli.store_choice import open_store, store_of
-from nacre.errors import install_command
 
 EXAMPLES = (
     ("the command that an editor starts; docs/editors.md shows its settings", "nacre acp"),
@@ -30,14 +29,10 @@ def run(args: Namespace, out: Out) -> int:
         raise Failure("usage", "`nacre acp` is started by an editor, which talks to it over pipes", hint=hint)
     if out.json:
         raise Failure("usage", "`nacre acp` prints the messages of its protocol: leave out --json and --jsonl")
-    try:
+    with require_extra("acp", "`nacre acp` needs"):
         import anyio  # noqa: PLC0415 - not needed for help
 
         from nacre.servers.acp import serve_stdio  # noqa: PLC0415 - loads the package
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("nacre"):
-            raise
-        raise Failure("unavailable", f"`nacre acp` needs {error.name}", hint=install_command("acp")) from error
     from nacre import config, runtime  # noqa: PLC0415 - not needed for help
 
     options = runtime.Options(

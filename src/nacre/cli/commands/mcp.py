@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nacre.cli import table
-from nacre.cli.failures import OK, Failure
+from nacre.cli.failures import OK, Failure, require_extra
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 from nacre.cli.store_choice import main_root, open_store, root_of
@@ -195,14 +195,10 @@ def _serve(args: Namespace, out: Out) -> int:
     from nacre.cli.failures import ungroup  # noqa: PLC0415 - the same
 
     address = _check_serve(args)
-    try:
+    with require_extra("mcp", "`nacre mcp serve` needs"):
         import anyio  # noqa: PLC0415 - not needed for help
 
         from nacre.servers.mcp import make_server, open_archive, serve_stdio  # noqa: PLC0415 - loads the package
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("nacre"):
-            raise
-        raise Failure("unavailable", f"`nacre mcp serve` needs {error.name}", hint=install_command("mcp")) from error
     token = _token(args) if address else ""
     is_named = bool(args.store) or args.agent != MAIN
     # The default store may begin while this runs; one that was named and is not there is a mistake.
@@ -247,13 +243,8 @@ def _check_serve(args: Namespace) -> tuple[str, int] | None:
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not (port.isascii() and port.isdecimal() and len(port) < 6 and int(port) <= _MAX_PORT):  # noqa: PLR2004 - digits
         raise Failure("usage", f"--http is HOST:PORT, such as {_ADDRESS}, not {args.http!r}")
-    try:
+    with require_extra("mcp,serve", "`nacre mcp serve --http` needs"):
         from nacre.servers.mcp_http import is_loopback  # noqa: PLC0415 - loads a web server
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("nacre"):
-            raise
-        hint = install_command("mcp,serve")
-        raise Failure("unavailable", f"`nacre mcp serve --http` needs {error.name}", hint=hint) from error
     if not is_loopback(host) and not args.remote:
         hint = "--remote allows it; put a proxy with TLS before it, since the token and all texts are sent as they are"
         raise Failure("usage", f"{host} is not loopback: others could reach past conversations there", hint=hint)

@@ -10,13 +10,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from nacre.cli import table
-from nacre.cli.failures import FAILED, OK, Failure
+from nacre.cli.failures import FAILED, OK, Failure, require_extra
 from nacre.cli.one_line import clean, several, wrap
 from nacre.cli.output import Out
 from nacre.cli.refs import find
 from nacre.cli.store_choice import open_store, root_of
 from nacre.cli.table import Column
-from nacre.errors import NacreError, install_command
+from nacre.errors import NacreError
 
 if TYPE_CHECKING:
     from nacre.memory.agent_memory import Memory, Version
@@ -96,13 +96,9 @@ def _example(action: str) -> str:
 def _open_memory(args: Namespace, out: Out, sessions: Sessions, *, changes: bool) -> Memory:
     from nacre import config  # noqa: PLC0415 - help does not need it
 
-    try:
+    with require_extra("agent", "memory needs"):
         from nacre.memory.agent_memory import Memory  # noqa: PLC0415 - it may be missing
         from nacre.memory.home import home_of, open_home  # noqa: PLC0415 - the same
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("nacre"):
-            raise
-        raise Failure("unavailable", f"memory needs {error.name}", hint=install_command("agent")) from error
     root = root_of(args)
     if not changes or not sessions.is_durable:
         return Memory(sessions, home_of(root))

@@ -7,12 +7,12 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from nacre.cli import table
-from nacre.cli.failures import OK, Failure
+from nacre.cli.failures import OK, Failure, require_extra
 from nacre.cli.output import Out
 from nacre.cli.store_choice import main_root
 from nacre.cli.table import Column
 from nacre.cli.verbs import MAIN
-from nacre.errors import Conflict, InvalidArgument, install_command
+from nacre.errors import Conflict, InvalidArgument
 
 if TYPE_CHECKING:
     from nacre.runtime.access_tokens import Tokens
@@ -46,12 +46,8 @@ def add(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, out: Out) -> int:
     _check(args)
-    try:
+    with require_extra("serve", "tokens need"):
         from nacre.runtime.access_tokens import Tokens  # noqa: PLC0415 - loads the agent, which help does not need
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("nacre"):
-            raise
-        raise Failure("unavailable", f"tokens need {error.name}", hint=install_command("serve")) from error
     if args.agent != MAIN:
         from nacre.config import load  # noqa: PLC0415 - only with --agent
 

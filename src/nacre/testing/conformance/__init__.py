@@ -13,7 +13,8 @@ a directory and gives an object with `append`, `read` and `close`.
     python -m nacre.testing.conformance nacre.testing.conformance:open_nacre --json
 
 The suite never loads the store itself: every step runs in a child process that imports `module:factory`, because
-what is tested is what a process leaves behind when it is killed. Only the standard library is used for it.
+what is tested is what a process leaves behind when it is killed. The child uses nothing but the standard library, so
+that a store can be tried in an environment that has no nacre.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("factory", metavar="MODULE:FUNCTION", help="what opens the store in a directory")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--only", action="append", choices=list(CHECKS), help="run this check; may be repeated")
-    parser.add_argument("--python", help="the interpreter that has the store installed, and nacre")
+    parser.add_argument("--python", help="the interpreter that has the store installed; it needs no nacre")
     parser.add_argument("--kills", type=int, default=10, help="how often to kill a writer in each check (default 10)")
     parser.add_argument("--timeout", type=float, default=60, help="seconds that one call may take (default 60)")
     given = parser.parse_args()

@@ -1,11 +1,13 @@
-"""The process that has the store open, and dies where it should: `python -m nacre.testing.conformance.child`.
+"""The process that has the store open, and dies where it should: this file, as a script.
 
+It imports nothing of nacre, which need not be installed where the store is.
 Each line of its input is a JSON list, a command and its arguments; each is answered by one line, `{"ok": …}` or
 `{"error": …}`. An append is answered after it has returned, so that a line that was read is an acknowledgement.
 """
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import logging
@@ -16,9 +18,10 @@ import threading
 import warnings
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nacre.testing.conformance.store import Store, load_factory, reasons_not_to_ask
+if TYPE_CHECKING:
+    from nacre.testing.conformance.store import Factory, Store
 
 # Calls that change what is on disk. Before and after each of them the process may die: see `Steps`.
 _CHANGES = frozenset(
@@ -72,6 +75,18 @@ class Steps:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
+def load_factory(name: str) -> Factory:
+    """Import `module:factory`; raises an error that says what is missing."""
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise LookupError(f"a factory is named module:function, not {name!r}")
+    found = getattr(importlib.import_module(module), attribute, None)
+    if not callable(found):
+        raise TypeError(f"{module!r} has no function {attribute!r} to open a store with")
+    factory: Factory = found
+    return factory
+
+
 def serve(factory_name: str, path: Path) -> None:
     """Answer commands until the input ends."""
     # The answers have the output to themselves, whatever a library prints.
@@ -84,12 +99,12 @@ def serve(factory_name: str, path: Path) -> None:
         output.write(json.dumps(fields) + "\n")
         output.flush()
 
-    # `import nacre` takes the working directory off the path in such a process. The caller named a module that may well
-    # be there; it comes last, so that no file in it replaces another module.
+    # The module that the caller named may well be in the working directory; it comes last, so that no file in it
+    # replaces another module.
     sys.path.append(str(Path.cwd()))
     try:
         factory = load_factory(factory_name)
-        answer(ok=dict(reasons_not_to_ask(factory)))
+        answer(ok=dict(getattr(factory, "not_applicable", {})))
     except Exception as error:  # noqa: BLE001 - anything can go wrong in what others wrote, and is the answer
         answer(error=_sentence(error))
         return
@@ -145,4 +160,6 @@ def _sentence(error: Exception) -> str:
 
 
 if __name__ == "__main__":
+    # What is next to this file, such as `process`, may be the name of a module that the store needs.
+    sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
     serve(sys.argv[1], Path(sys.argv[2]))

@@ -27,13 +27,20 @@ class CannotRun(Exception):
     """The factory cannot be imported: nothing can be said about the store."""
 
 
+_CHILD = Path(__file__).with_name("child.py")
+
+
 class Setting(NamedTuple):
-    """Which store is tried, with which Python, how often it is killed, and how long an answer may take."""
+    """Which store is tried, with which Python, how often it is killed, and how long an answer may take.
+
+    `start` is for what comes before the first call: starting Python, and importing the store.
+    """
 
     factory: str
     python: str = sys.executable
     kills: int = 10
     timeout: float = 60.0
+    start: float = 600.0
 
 
 class Child:
@@ -48,7 +55,7 @@ class Child:
         path.mkdir(parents=True, exist_ok=True)
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, with the Python that the caller names
-                [setting.python, "-m", "nacre.testing.conformance.child", setting.factory, str(path)],
+                [setting.python, str(_CHILD), setting.factory, str(path)],
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -61,7 +68,7 @@ class Child:
         self._reader = threading.Thread(target=self._read_answers, daemon=True)
         self._reader.start()
         try:
-            self.not_applicable: dict[str, str] = self._answer()
+            self.not_applicable: dict[str, str] = self._answer(setting.start)
         except StoreFailed as error:
             self.kill()
             raise CannotRun(f"{setting.factory}: {error}") from error
@@ -73,11 +80,12 @@ class Child:
                 self._answers.put(line)
         self._answers.put("")
 
-    def _answer(self) -> Any:
+    def _answer(self, timeout: float | None = None) -> Any:
+        timeout = self._timeout if timeout is None else timeout
         try:
-            line = self._answers.get(timeout=self._timeout)
+            line = self._answers.get(timeout=timeout)
         except queue.Empty:
-            raise StoreFailed(f"no answer within {self._timeout:g} s") from None
+            raise StoreFailed(f"no answer within {timeout:g} s") from None
         if not line:
             self._answers.put("")
             raise StoreFailed(f"its process ended with status {self._process.wait()}")

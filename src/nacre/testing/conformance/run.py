@@ -54,8 +54,9 @@ def run(
     """Try a store; each check has a fresh directory below the one for temporary files.
 
     `factory` is `module:function`, imported by child processes. `python` is the interpreter to run them with, for a
-    store that lives in another environment; nacre must be importable there. `kills` is how often a writer is killed
-    in each check of crashes, `timeout` how many seconds one call may take before the store is said to hang.
+    store that lives in another environment, which needs no nacre. `kills` is how often a writer is killed in each
+    check of crashes, `timeout` how many seconds one call may take before the store is said to hang; to start Python
+    and to import the store is not counted.
     Raises InvalidArgument if the factory cannot be imported.
     """
     wanted = list(CHECKS) if only is None else list(only)

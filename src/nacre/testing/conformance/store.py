@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import nacre
-from nacre.errors import InvalidArgument
 
 
 class Store(Protocol):
@@ -51,20 +49,3 @@ class NacreStore:
 
 def open_nacre(path: Path) -> Store:
     return NacreStore(path)
-
-
-def load_factory(name: str) -> Factory:
-    """Import `module:factory`."""
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        raise InvalidArgument(f"a factory is named module:function, not {name!r}")
-    found = getattr(importlib.import_module(module), attribute, None)
-    if not callable(found):
-        raise InvalidArgument(f"{module!r} has no function {attribute!r} to open a store with")
-    factory: Factory = found
-    return factory
-
-
-def reasons_not_to_ask(factory: Factory) -> Mapping[str, str]:
-    given: Mapping[str, str] = getattr(factory, "not_applicable", {})
-    return given
