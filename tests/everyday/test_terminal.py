@@ -265,7 +265,8 @@ def test_a_pasted_command_is_never_run(person: Person) -> None:
 
 def test_ctrl_c_ends_a_command_and_the_conversation_goes_on(person: Person) -> None:
     with chat(person) as screen:
-        screen.say("!echo started; sleep 600")
+        # By a shell of its own, without a moment in which a shell that is about to start another program keeps Ctrl-C.
+        screen.say("!sh -c 'echo started; exec sleep 600'")
         screen.until("outside the sandbox) started")
         screen.type(CTRL_C)
         screen.until("(exit code -2")

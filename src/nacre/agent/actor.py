@@ -83,12 +83,13 @@ class TurnRequest:
         self.message, self.emit, self.ask, self.caller = message, emit, ask, copy_context()
         self.answer: Message | None = None
         self.error: BaseException | None = None
+        self.is_settled = False
         # A future of the loop, here and below: an event of anyio costs ten times as much.
         self.done = asyncio.get_running_loop().create_future()
 
     def settle(self, answer: Message | None = None, error: BaseException | None = None) -> None:
         """Pass the answer or the error to the caller, who may have been cancelled."""
-        self.answer, self.error = answer, error
+        self.answer, self.error, self.is_settled = answer, error, True
         if not self.done.done():
             self.done.set_result(None)
 
@@ -113,7 +114,8 @@ class Actor:
 
     @property
     def is_at_work(self) -> bool:
-        return self._turn is not None or bool(self._mailbox)
+        # A request is at work before its turn begins, too: while its message is stored.
+        return bool(self._mailbox) or (self._request is not None and not self._request.is_settled)
 
     def post(self, request: TurnRequest) -> None:
         """Put a request into the mailbox; raises Busy if that is full."""
