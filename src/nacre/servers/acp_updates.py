@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from acp import RequestError, schema
+from acp import schema
 
 from nacre.agent.ports import Called, Change, Event, Notice, Output, Returned, Text, Thought
-from nacre.channels.file_parts import MAX_IMAGE_BYTES, MAX_TEXT_BYTES, content
 from nacre.errors import NacreError
 from nacre.history.message_text import text_of
 from nacre.messages import Message, ToolCall
@@ -26,7 +21,6 @@ Update = (
     | schema.ToolCallStart
     | schema.ToolCallProgress
 )
-_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _KINDS: dict[str, Any] = {
     "read_file": "read",
     "list_files": "search",
@@ -39,67 +33,6 @@ _KINDS: dict[str, Any] = {
 _MAX_TITLE = 200
 _MAX_TEXT = 100_000
 UNKNOWN = "interrupted, outcome unknown"
-
-
-def invalid(problem: str) -> RequestError:
-    """The error for parameters that cannot be."""
-    return RequestError(-32602, problem)
-
-
-# ---- prompts
-
-
-def read_prompt(blocks: Sequence[Any]) -> str | list[Any]:
-    """The content of a message of the user; raises RequestError for what a model cannot be shown."""
-    words: list[str] = []
-    parts: list[dict[str, Any]] = []
-    for block in blocks:
-        match block:
-            case schema.TextContentBlock():
-                words.append(block.text)
-            case schema.ResourceContentBlock():
-                # Tools read it if the model wants to: it is named, as if the user had.
-                words.append(_name_of(block.uri))
-            case schema.ImageContentBlock():
-                parts.append(_image(block.data, block.mime_type))
-            case schema.EmbeddedResourceContentBlock(resource=schema.TextResourceContents() as resource):
-                parts.append(_file(resource.uri, resource.text))
-            case schema.EmbeddedResourceContentBlock(resource=resource):
-                parts.append(_image(resource.blob, resource.mime_type or ""))
-            case _:
-                raise invalid("nacre takes text, images and files in a prompt, and no audio")
-    text = "".join(words).strip()
-    if not text and not parts:
-        raise invalid("the prompt is empty")
-    whole = content(text, parts) if text else parts
-    try:
-        json.dumps(whole, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise invalid("the prompt has half of a surrogate pair, which is no text") from error
-    return whole
-
-
-def _name_of(uri: str) -> str:
-    parsed = urlsplit(uri)
-    return unquote(parsed.path) if parsed.scheme == "file" else uri
-
-
-def _file(uri: str, text: str) -> dict[str, Any]:
-    if len(text.encode("utf-8", "replace")) > MAX_TEXT_BYTES:
-        raise invalid(f"{uri!r:.200} has more than {MAX_TEXT_BYTES:,} bytes: too many to attach; let the agent read it")
-    return {"type": "text", "text": f'<file name="{_name_of(uri)}">\n{text}\n</file>'}
-
-
-def _image(data: str, kind: str) -> dict[str, Any]:
-    if kind not in _IMAGES:
-        raise invalid(f"{kind!r:.100} cannot be attached: attach a PNG, JPEG, GIF or WebP image, or text")
-    try:
-        size = len(base64.b64decode(data, validate=True))
-    except (binascii.Error, ValueError) as error:
-        raise invalid("the data of an image is base64") from error
-    if not 0 < size <= MAX_IMAGE_BYTES:
-        raise invalid(f"an image has between 1 and {MAX_IMAGE_BYTES:,} bytes, not {size:,}")
-    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}
 
 
 # ---- texts
