@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any, get_args
 
 import anyio
@@ -25,6 +24,7 @@ from nacre.errors import NacreError
 from nacre.keys import is_internal
 from nacre.runtime import Options
 from nacre.runtime.app import Mode
+from nacre.runtime.chat_start import new_key
 from nacre.runtime.folder import open_folder
 from nacre.servers.acp_params import BUSY, NOT_FOUND, invalid, read_folder, read_prompt, read_servers
 from nacre.servers.acp_session import EditorSession
@@ -80,7 +80,7 @@ class AcpAgent:
 
     async def new_session(self, cwd: str, mcp_servers: Any = None, **_: Any) -> schema.NewSessionResponse:
         folder, servers = read_folder(cwd), read_servers(mcp_servers or ())
-        key = f"chat-{datetime.now().astimezone():%Y%m%d-%H%M}-{uuid.uuid4().hex[:8]}"
+        key = new_key()
         session = self._open[key] = EditorSession(self, key, folder, servers)
         return schema.NewSessionResponse(session_id=key, modes=_modes(session))
 

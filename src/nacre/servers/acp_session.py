@@ -20,8 +20,8 @@ from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Answer, Approval, Event, Notice
 from nacre.config import Settings
 from nacre.errors import NacreError, SessionBusy, Stopped
-from nacre.history.message_text import first_text
 from nacre.runtime import App, Options, run_agent
+from nacre.runtime.chat_start import opening_meta
 from nacre.runtime.folder import Source, all_sources, digests, open_folder
 from nacre.runtime.trust import TrustStore, find_root, why_broad
 from nacre.servers.acp_params import BUSY, FAILED
@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_MAX_TITLE = 48
 _MAX_SOURCE = 4000
 
 
@@ -222,7 +221,9 @@ class EditorSession:
         if self._cancelled.is_set():
             raise _Cancelled
         update.calls = Calls(uuid.uuid4().hex[:8], folder=str(self.folder), preview=app.grounds.preview)
-        inbound = UserMessage(key=self.key, content=content, sender="editor", meta=self._meta(app, content))
+        text = content if isinstance(content, str) else str(content[-1].get("text", ""))
+        meta = opening_meta(app.sessions, self.key, cwd=str(self.folder), text=text)
+        inbound = UserMessage(key=self.key, content=content, sender="editor", meta=meta)
         failure: NacreError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._stop_when_cancelled, app)
@@ -268,17 +269,6 @@ class EditorSession:
         if not results:
             raise _Cancelled
         return results[0]
-
-    def _meta(self, app: App, content: str | list[Any]) -> dict[str, Any]:
-        """The folder and the title of a session that has none."""
-        now = app.sessions.snapshot(self.key, last=0)
-        is_chat = not now.n or self.key.startswith("chat-")
-        meta: dict[str, Any] = {"cwd": str(self.folder)} if is_chat and not now.meta.get("cwd") else {}
-        if not now.meta.get("title"):
-            text = content if isinstance(content, str) else str(content[-1].get("text", ""))
-            line = " ".join((app.sessions.read(self.key, first_text) or text).split())
-            meta["title"] = line if len(line) <= _MAX_TITLE else f"{line[:_MAX_TITLE]}…"
-        return {name: value for name, value in meta.items() if value}
 
     def _ask_with(self, update: _Updates) -> Any:
         async def ask(approval: Approval) -> Answer:

@@ -35,6 +35,18 @@ def test_a_session_is_resumed_without_a_replay(place: Place) -> None:
     assert [text in said for text in ("What is it?", "It is a shell.", "Again?")] == [True] * 3
 
 
+def test_a_long_title_ends_with_a_whole_word(place: Place) -> None:
+    place.model.script = [["Hello."]]
+
+    async def talk() -> None:
+        async with place.editor() as editor:
+            await editor.ask(await begin(editor, place), "Where did the blue boat that we saw yesterday anchor?")
+            (info,) = (await editor.agent.list_sessions()).sessions
+            assert info.title == "Where did the blue boat that we saw yesterday…"
+
+    run(talk())
+
+
 def test_only_an_active_session_is_resumed(place: Place) -> None:
     with nacre.open(place.root) as sessions:
         sessions.add_message("old", "user", "hello")

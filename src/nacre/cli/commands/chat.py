@@ -148,14 +148,11 @@ async def _chat(args: Namespace, out: Out, prompt: str | None, piped: str, attac
     from nacre.channels.file_parts import content, mark_pasted  # noqa: PLC0415 - the same
     from nacre.cli.chat.oneshot import answer  # noqa: PLC0415 - the same
     from nacre.cli.chat.repl import converse  # noqa: PLC0415 - the same
-    from nacre.cli.chat.resume import (  # noqa: PLC0415 - the same
-        describe_origin,
-        opening_meta,
-        session_key,
-    )
+    from nacre.cli.chat.resume import describe_origin, session_key  # noqa: PLC0415 - the same
     from nacre.cli.commands.init import mention, offer  # noqa: PLC0415 - the same
     from nacre.cli.notices import print_warnings  # noqa: PLC0415 - the same
     from nacre.errors import NoModel  # noqa: PLC0415 - the same
+    from nacre.runtime.chat_start import opening_meta  # noqa: PLC0415 - the same
 
     print_warnings()
     async with AsyncExitStack() as stack:
