@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Answer, Approval, Event, Notice
 from nacre.config import Settings
-from nacre.errors import NacreError, SessionBusy, Stopped
+from nacre.errors import NacreError, SessionBusy, Stopped, ungroup
 from nacre.runtime import App, Options, run_agent
 from nacre.runtime.chat_start import opening_meta
 from nacre.runtime.folder import Source, all_sources, digests, open_folder
@@ -114,7 +114,7 @@ class EditorSession:
                 task_status.started(app)
                 await self._end.wait()
         except Exception as error:  # one session's failure is not the others'
-            found = _only(error)
+            found = ungroup(error)
             if is_running:
                 logger.exception("the agent of a session failed", extra={"session": self.key})
                 self._app = None
@@ -345,10 +345,3 @@ async def _updates(server: Server, key: str) -> AsyncIterator[_Updates]:
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
-
-
-def _only(error: BaseException) -> BaseException:
-    """The error in a group that has only one."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

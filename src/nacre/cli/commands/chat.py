@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from nacre.cli.failures import OK, Failure, ungroup
+from nacre.cli.failures import OK, Failure
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 from nacre.cli.store_choice import store_of
@@ -65,7 +65,7 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     from nacre.channels.file_parts import attach  # noqa: PLC0415 - help does not need it
     from nacre.cli.chat.questions import ask_for_trust, folder_of  # noqa: PLC0415 - the same
-    from nacre.errors import NacreError  # noqa: PLC0415 - the same
+    from nacre.errors import NacreError, ungroup  # noqa: PLC0415 - the same
 
     if args.newest is not None and args.ref is not None:
         raise Failure("usage", "-c continues the newest chat of this folder and -r another one: use one of them")
