@@ -13,12 +13,11 @@ from urllib.parse import unquote, urlsplit
 
 from acp import RequestError, schema
 
-from nacre.channels.file_parts import MAX_IMAGE_BYTES, MAX_TEXT_BYTES, content
-from nacre.errors import ConfigError
+from nacre.channels.file_parts import content, image_part, text_part
+from nacre.errors import ConfigError, NacreError
 from nacre.tools.mcp import servers_of
 
 NOT_FOUND, BUSY, FAILED = -32002, -32001, -32603
-_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def invalid(problem: str) -> RequestError:
@@ -81,14 +80,11 @@ def read_prompt(blocks: Sequence[Any]) -> str | list[Any]:
             case schema.ResourceContentBlock():
                 # Tools read it if the model wants to: it is named, as if the user had.
                 words.append(_name_of(block.uri))
-            case schema.ImageContentBlock():
-                parts.append(_image(block.data, block.mime_type))
-            case schema.EmbeddedResourceContentBlock(resource=schema.TextResourceContents() as resource):
-                parts.append(_file(resource.uri, resource.text))
-            case schema.EmbeddedResourceContentBlock(resource=resource):
-                parts.append(_image(resource.blob, resource.mime_type or ""))
             case _:
-                raise invalid("nacre takes text, images and files in a prompt, and no audio")
+                try:
+                    parts.append(_read_attachment(block))
+                except NacreError as error:
+                    raise invalid(str(error)) from error
     text = "".join(words).strip()
     if not text and not parts:
         raise invalid("the prompt is empty")
@@ -101,23 +97,25 @@ def read_prompt(blocks: Sequence[Any]) -> str | list[Any]:
 
 
 def _name_of(uri: str) -> str:
-    parsed = urlsplit(uri)
+    try:
+        parsed = urlsplit(uri)
+    except ValueError:
+        return uri
     return unquote(parsed.path) if parsed.scheme == "file" else uri
 
 
-def _file(uri: str, text: str) -> dict[str, Any]:
-    if len(text.encode("utf-8", "replace")) > MAX_TEXT_BYTES:
-        raise invalid(f"{uri!r:.200} has more than {MAX_TEXT_BYTES:,} bytes: too many to attach; let the agent read it")
-    return {"type": "text", "text": f'<file name="{_name_of(uri)}">\n{text}\n</file>'}
-
-
-def _image(data: str, kind: str) -> dict[str, Any]:
-    if kind not in _IMAGES:
-        raise invalid(f"{kind!r:.100} cannot be attached: attach a PNG, JPEG, GIF or WebP image, or text")
+def _read_attachment(block: Any) -> dict[str, Any]:
+    match block:
+        case schema.EmbeddedResourceContentBlock(resource=schema.TextResourceContents() as resource):
+            return text_part(_name_of(resource.uri), resource.text)
+        case schema.EmbeddedResourceContentBlock(resource=resource):
+            uri, kind, data = resource.uri, resource.mime_type or "", resource.blob
+        case schema.ImageContentBlock():
+            uri, kind, data = block.uri or "", block.mime_type, block.data
+        case _:
+            raise invalid("nacre takes text, images and files in a prompt, and no audio")
     try:
-        size = len(base64.b64decode(data, validate=True))
+        image = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise invalid("the data of an image is base64") from error
-    if not 0 < size <= MAX_IMAGE_BYTES:
-        raise invalid(f"an image has between 1 and {MAX_IMAGE_BYTES:,} bytes, not {size:,}")
-    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}
+        raise invalid("the data of an image must be base64") from error
+    return image_part(_name_of(uri) or kind, kind, image)
