@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -22,16 +21,14 @@ from nacre.config import Settings
 from nacre.errors import NacreError, SessionBusy, Stopped, ungroup
 from nacre.runtime import App, Options, run_agent
 from nacre.runtime.chat_start import opening_meta
-from nacre.runtime.folder import Source, all_sources, digests, open_folder
-from nacre.runtime.trust import TrustStore, find_root, why_broad
+from nacre.runtime.folder import open_folder
 from nacre.servers.acp_params import BUSY, FAILED
+from nacre.servers.acp_questions import ask_for_servers, ask_for_trust
 from nacre.servers.acp_updates import Calls, Update, thought
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-_MAX_SOURCE = 4000
 
 
 class Server(Protocol):
@@ -77,7 +74,7 @@ class EditorSession:
             return self._app
         await self.close()
         if self._accepted is None:
-            await self._ask_for_trust()
+            await ask_for_trust(self.folder, self._server.settings, self._confirm)
             self._accepted = await self._ask_for_servers()
         settings = self._server.settings
         table = {**settings.table("mcp"), **self._accepted}
@@ -126,59 +123,14 @@ class EditorSession:
 
     # ---- questions
 
-    async def _ask_for_trust(self) -> None:
-        """Ask about a folder that is new, or that tells the agent something new, as `nacre chat` does."""
-        settings, root, store = self._server.settings, find_root(self.folder), TrustStore()
-        covering = store.covering(root)
-        if covering is None:
-            if why_broad(root):
-                # It is trusted only by name, and a notice says so.
-                return
-            found = all_sources(self.folder, root, settings)
-            about = (
-                f"{root} is new to nacre. If you trust it, the agent can change files and run commands here "
-                "(it asks before each), and it follows the instructions of the folder. "
-                "Without trust it can only read files."
-            )
-            if await self._confirm(f"Trust the folder {root}?", about, found, yes="Trust it", no="Only read files"):
-                store.accept(root, digests(found))
-            return
-        changed = [source for source in open_folder(self.folder, settings).pending if not source.problem]
-        about = f"Instructions in {root} are new or changed since you trusted it."
-        if changed and await self._confirm("Follow these instructions?", about, changed, yes="Follow", no="Do not"):
-            store.accept(covering[0], digests(changed))
-
     async def _ask_for_servers(self) -> dict[str, dict[str, Any]]:
-        """Ask about each MCP server that the editor names; those that the user accepts."""
-        accepted: dict[str, dict[str, Any]] = {}
-        if self._offered and not open_folder(self.folder, self._server.settings).is_trusted:
+        settings = self._server.settings
+        if self._offered and not open_folder(self.folder, settings).is_trusted:
             await self._server.tell(self.key, thought("(MCP servers are not used in a folder that is not trusted)\n"))
-            return accepted
-        for name, config in self._offered.items():
-            if "command" in config:
-                # With the values: a variable can make a program run another one.
-                variables = [f"{variable}={value}" for variable, value in config["env"].items()]
-                words = shlex.join([*variables, config["command"], *config["args"]])
-                title, about = f"Start the MCP server {name}?", f"The editor wants this program started:\n{words}"
-            else:
-                title, about = f"Connect to the MCP server {name}?", f"The editor wants it at {config['url']}"
-            if name in self._server.settings.table("mcp"):
-                about += "\nIt would replace the server of this name in your configuration."
-            if await self._confirm(title, about, (), yes="For this session", no="No", kind="allow_once"):
-                accepted[name] = config
-        return accepted
+            return {}
+        return await ask_for_servers(self._offered, configured=settings.table("mcp"), confirm=self._confirm)
 
-    async def _confirm(  # noqa: PLR0913 - the words of a question
-        self, title: str, about: str, found: Sequence[Source], *, yes: str, no: str, kind: Any = "allow_always"
-    ) -> bool:
-        listed = []
-        for source in found:
-            name = source.path.relative_to(find_root(self.folder))
-            listed.append(f"{name}: not followed: {source.problem}" if source.problem else f"{name}:")
-            if source.text:
-                cut = "…" if len(source.text) > _MAX_SOURCE else ""
-                listed.append(f"{source.text[:_MAX_SOURCE]}{cut}")
-        texts = [about, *listed]
+    async def _confirm(self, title: str, texts: Sequence[str], *, yes: str, no: str, kind: Any) -> bool:
         call = schema.ToolCallUpdate(
             tool_call_id=f"question:{uuid.uuid4().hex[:8]}",
             title=title,

@@ -48,6 +48,23 @@ def thought(text: str) -> schema.AgentThoughtChunk:
     return schema.AgentThoughtChunk(session_update="agent_thought_chunk", content=_text(text))
 
 
+def fence(text: str) -> str:
+    """A text as a block of code in Markdown: it is drawn as it is, and nothing in it can end the block."""
+    mark = "```"
+    while mark in text:
+        mark += "`"
+    return f"{mark}\n{text}\n{mark}"
+
+
+def fence_line(text: str) -> str:
+    """The same for one line."""
+    mark = "`"
+    while mark in text:
+        mark += "`"
+    # A blank keeps a mark at an end of the text apart from those around it.
+    return f"{mark} {text} {mark}" if "`" in text else f"`{text}`"
+
+
 def _text(text: str) -> schema.TextContentBlock:
     return schema.TextContentBlock(type="text", text=text)
 
@@ -151,10 +168,7 @@ def _output(call: ToolCall, text: str) -> list[Any]:
     if len(text) > _MAX_TEXT:
         text = f"{text[:_MAX_TEXT]}\n… {len(text) - _MAX_TEXT:,} more characters"
     if _KINDS.get(call.name) == "execute":
-        fence = "```"
-        while fence in text:
-            fence += "`"
-        text = f"{fence}\n{text}\n{fence}"
+        text = fence(text)
     return [schema.ContentToolCallContent(type="content", content=_text(text))]
 
 
