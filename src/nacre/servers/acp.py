@@ -88,8 +88,8 @@ class AcpAgent:
         self, cwd: str, session_id: str, mcp_servers: Any = None, **_: Any
     ) -> schema.LoadSessionResponse:
         session = await self._resume(cwd, session_id, mcp_servers)
-        history = await anyio.to_thread.run_sync(self.sessions.get_history, session_id)
-        for update in replay(history, folder=str(session.folder)):
+        now = await anyio.to_thread.run_sync(self.sessions.snapshot, session_id)
+        for update in replay(now.messages, summary=now.summary, folder=str(session.folder)):
             await self.tell(session_id, update)
         return schema.LoadSessionResponse(modes=_modes(session))
 

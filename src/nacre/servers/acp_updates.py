@@ -12,6 +12,7 @@ from acp import schema
 from nacre.agent.ports import Called, Change, Event, Notice, Output, Returned, Text, Thought
 from nacre.errors import NacreError
 from nacre.history.message_text import text_of
+from nacre.history.pairing import as_shown
 from nacre.messages import Message, ToolCall
 
 Update = (
@@ -175,8 +176,14 @@ def _output(call: ToolCall, text: str) -> list[Any]:
 # ---- what was said before
 
 
-def replay(messages: Iterable[Message], *, folder: str) -> Iterator[Update]:
-    """A conversation as the updates that an editor would have got of it; a call without a result ends as failed."""
+def replay(messages: Iterable[Message], *, summary: str, folder: str) -> Iterator[Update]:
+    """A conversation as the updates that an editor would have got of it; a call without a result ends as failed.
+
+    The model knows more than what the user and it said: a summary of what came before, and what others stored, such as
+    a client of MCP. It is shown in the words that the model gets. Editors join chunks, so blank lines are around it.
+    """
+    if summary.strip():
+        yield agent_text(f"[summary of what was said before]\n{summary.strip()}\n\n")
     calls, waiting = Calls("0", folder=folder, preview=lambda _: None), dict[str, ToolCall]()
     for at, message in enumerate(messages):
         if message.role in {"user", "assistant"}:
@@ -193,8 +200,13 @@ def replay(messages: Iterable[Message], *, folder: str) -> Iterator[Update]:
             for call in message.tool_calls or ():
                 waiting[call.id] = call
                 yield from calls.begin(call, None, status="pending")
-        elif message.role == "tool" and (found := waiting.pop(message.tool_call_id or "", None)) is not None:
-            yield from calls.end(found, Output(text=text_of(message), failed=bool(message.extra.get("failed"))))
+        elif message.role == "tool":
+            if (found := waiting.pop(message.tool_call_id or "", None)) is not None:
+                yield from calls.end(found, Output(text=text_of(message), failed=bool(message.extra.get("failed"))))
+        elif (shown := as_shown(message)) is not None:
+            yield schema.UserMessageChunk(
+                session_update="user_message_chunk", content=_text(f"\n\n{text_of(shown)}\n\n")
+            )
     yield from _end_open(calls, waiting)
 
 
