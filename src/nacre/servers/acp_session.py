@@ -1,4 +1,4 @@
-"""A session in an editor: its agent, its turns, and what the editor is told and asked during them."""
+"""A session in an editor: its agent, its turns, and the updates and questions that the editor gets during them."""
 
 from __future__ import annotations
 
