@@ -20,6 +20,7 @@ from nacre.errors import (
     ToolError,
     describe_error,
     install_command,
+    ungroup,
 )
 
 
@@ -81,3 +82,9 @@ def test_a_server_that_asks_to_wait_says_how_long() -> None:
 
 def test_a_missing_extra_is_named_by_the_command_that_installs_it() -> None:
     assert install_command("agent") == 'pip install "nacre-sessions[agent]"'
+
+
+def test_an_error_is_taken_out_of_all_groups_around_it() -> None:
+    error = Refused("full")
+    assert ungroup(ExceptionGroup("outer", [ExceptionGroup("inner", [error]), NacreError("second")])) is error
+    assert ungroup(error) is error

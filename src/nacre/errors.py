@@ -294,6 +294,13 @@ def _describe_one(error: BaseException) -> str:
     return f"{name}: {said}" if said else name
 
 
+def ungroup(error: BaseException) -> BaseException:
+    """What went wrong, without the groups that tasks put around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def install_command(extra: str) -> str:
     """The command that installs an extra; every hint that names one is made here."""
     return f'pip install "nacre-sessions[{extra}]"'

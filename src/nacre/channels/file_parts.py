@@ -25,19 +25,38 @@ def max_bytes(name: str) -> int:
 
 def file_part(name: str, data: bytes) -> dict[str, Any]:
     """A file as a part of a message; raises NacreError if it is too large, or neither text nor an image."""
-    limit = max_bytes(name)
-    if len(data) > limit:
-        raise NacreError(f"{name!r} has more than {limit:,} bytes: too many to attach; let the agent read it")
-    if _kind(name) in _IMAGES:
-        url = f"data:{_kind(name)};base64,{base64.b64encode(data).decode()}"
-        return {"type": "image_url", "image_url": {"url": url}}
+    if (kind := _kind(name)) in _IMAGES:
+        return image_part(name, kind, data)
+    # Before it is decoded: what is too large is said to be that, whatever it is.
+    _check_size(name, len(data), MAX_TEXT_BYTES)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise NacreError(
             f"{name!r} is neither text nor an image: attach a PNG, JPEG, GIF, WebP or UTF-8 file"
         ) from error
-    return {"type": "text", "text": f'<file name="{name.rpartition("/")[2]}">\n{text}\n</file>'}
+    return text_part(name.rpartition("/")[2], text)
+
+
+def text_part(name: str, text: str) -> dict[str, Any]:
+    """A text as a part of a message, under a name; raises NacreError if it is too large."""
+    _check_size(name, len(text.encode("utf-8", "replace")), MAX_TEXT_BYTES)
+    return {"type": "text", "text": f'<file name="{name}">\n{text}\n</file>'}
+
+
+def image_part(name: str, kind: str, data: bytes) -> dict[str, Any]:
+    """An image of a media type as a part of a message; raises NacreError if no model can be shown it."""
+    if kind not in _IMAGES:
+        raise NacreError(f"{name!r:.200} cannot be attached: attach a PNG, JPEG, GIF or WebP image, or text")
+    if not data:
+        raise NacreError(f"{name!r:.200} is empty: an image has at least one byte")
+    _check_size(name, len(data), MAX_IMAGE_BYTES)
+    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{base64.b64encode(data).decode()}"}}
+
+
+def _check_size(name: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise NacreError(f"{name!r:.200} has more than {limit:,} bytes: too many to attach; let the agent read it")
 
 
 def mark_pasted(words: str, texts: Iterable[str]) -> dict[str, Any]:

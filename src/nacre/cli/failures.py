@@ -126,13 +126,6 @@ def require_extra(extra: str, sentence: str) -> Iterator[None]:
         raise Failure("unavailable", f"{sentence} {error.name}", hint=install_command(extra)) from error
 
 
-def ungroup(error: BaseException) -> BaseException:
-    """What went wrong, without the groups that tasks put around it."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
 def failure_of(error: Exception) -> Failure | None:
     """Give the failure that an error of the store or the system means; None for one that nobody foresaw."""
     if isinstance(error, Failure):

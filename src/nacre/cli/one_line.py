@@ -8,11 +8,10 @@ from datetime import timedelta
 
 from nacre.cli.failures import Failure
 from nacre.render.text import clip as cut
-from nacre.render.text import cuts, pad, size, visible, width
+from nacre.render.text import cuts, pad, size, visible, visible_line, width
 
 __all__ = ["chop", "clean", "clean_json", "cut", "pad", "several", "short_path", "size", "width", "wrap"]
 
-_BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 # What JSON lets stand in a string and a terminal would obey: DEL, C1, separators, directions, tags.
 _HOSTILE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
 _LAST_UNIT = 0xFFFF
@@ -25,9 +24,7 @@ def clean(text: str, *, lines: bool = False) -> str:
 
     With `lines` the line breaks and tabs of a longer text stay what they are.
     """
-    if text.isprintable():
-        return text
-    return visible(text) if lines else visible(text.translate(_BREAKS))
+    return visible(text) if lines else visible_line(text)
 
 
 def clean_json(text: str) -> str:

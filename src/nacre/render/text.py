@@ -28,6 +28,7 @@ _EMOJI = "\ufe0f"
 """Asks for the character before it to be drawn as an emoji."""
 _PAIRED = ((0x1F1E6, 0x1F1FF), (0x1F3FB, 0x1F3FF))
 """Letters of flags, and skin tones."""
+_BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _KILO = 1000
 _UNITS = "kMGTP"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -46,6 +47,11 @@ def visible(text: str) -> str:
         return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - four
 
     return _UNSAFE.sub(escape, text.replace("\r\n", "\n"))
+
+
+def visible_line(text: str) -> str:
+    r"""The same, with line breaks and tabs visible too: \n, \t."""
+    return text if text.isprintable() else visible(text.translate(_BREAKS))
 
 
 def one_line(text: str) -> str:

@@ -125,7 +125,8 @@ def configured_models(settings: Settings) -> list[str]:
 class Source(Struct, frozen=True, kw_only=True):
     """Something in a folder that tells the agent what to do: a file, or the folder of a skill.
 
-    `text` is what was read of a file when the digest was made, so that what was accepted is what is followed.
+    `text` is what was read of a file when the digest was made, so that what was accepted is what is followed; of a
+    skill it is the beginning of its SKILL.md, of which `unread` characters are left out, and `files` counts its files.
     `problem` says why it cannot be followed at all.
     """
 
@@ -133,6 +134,8 @@ class Source(Struct, frozen=True, kw_only=True):
     path: Path
     digest: str = ""
     text: str = ""
+    unread: int = 0
+    files: int = 1
     problem: str = ""
 
 
@@ -292,13 +295,13 @@ def _skills(root: Path, places: Iterable[Path]) -> list[Source]:
 
 
 def _read_skill(skill: Path, root: Path) -> Source:
-    """A skill with a digest of all its files."""
+    """A skill with a digest of all its files, and what its SKILL.md said when that was made."""
     if not Path(os.path.realpath(skill)).is_relative_to(root):
         return Source(kind="skill", path=skill, problem="it is a link that leads out of the folder")
     if (skill / FILE).is_symlink():
         # Links are not part of the digest: what it leads to could change unseen.
         return Source(kind="skill", path=skill, problem=f"its {FILE} is a link")
-    digest, size = hashlib.sha256(), 0
+    digest, size, read, instructions = hashlib.sha256(), 0, 0, ""
     for count, file in enumerate(_files(skill)):
         try:
             with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
@@ -306,14 +309,19 @@ def _read_skill(skill: Path, root: Path) -> Source:
                     continue
                 data = stream.read(_MAX_SKILL + 1)
         except OSError as error:
-            return Source(kind="skill", path=skill, problem=f"{file} cannot be read ({error.strerror})")
+            return Source(kind="skill", path=skill, problem=f"{_visible(file)} cannot be read ({error.strerror})")
         size += len(data)
         if size > _MAX_SKILL or count >= _MAX_FILES:
             limits = f"{_MAX_FILES} files or {_MAX_SKILL >> 20} MB"
             return Source(kind="skill", path=skill, problem=f"it has more than {limits}")
         name = os.fsencode(file.relative_to(skill))
         digest.update(b"%d %b %d " % (len(name), name, len(data)) + data)
-    return Source(kind="skill", path=skill, digest=digest.hexdigest())
+        read += 1
+        if file == skill / FILE:
+            instructions = data.decode("utf-8", "replace")
+    text = instructions[:_MAX_TEXT]
+    unread = len(instructions) - len(text)
+    return Source(kind="skill", path=skill, digest=digest.hexdigest(), text=text, unread=unread, files=read)
 
 
 def _files(folder: Path) -> Iterator[Path]:

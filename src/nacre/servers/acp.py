@@ -8,40 +8,31 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar, get_args
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC
+from typing import Any, get_args
 
 import anyio
 from acp import RequestError, schema
 from acp.agent.connection import AgentSideConnection
 from anyio.abc import TaskGroup
-from msgspec.structs import replace
 
 import nacre
-from nacre.agent.actor import UserMessage
-from nacre.agent.ports import Answer, Approval, Event, Notice
 from nacre.config import Settings
-from nacre.errors import ConfigError, NacreError, SessionBusy, Stopped
-from nacre.history.message_text import first_text
+from nacre.errors import NacreError
 from nacre.keys import is_internal
-from nacre.runtime import App, Options, run_agent
+from nacre.runtime import Options
 from nacre.runtime.app import Mode
-from nacre.runtime.folder import Source, all_sources, digests, open_folder
-from nacre.runtime.trust import TrustStore, find_root, why_broad
+from nacre.runtime.chat_start import new_key
+from nacre.runtime.folder import open_folder
+from nacre.servers.acp_params import BUSY, NOT_FOUND, invalid, read_folder, read_prompt, read_servers
+from nacre.servers.acp_session import EditorSession
 from nacre.servers.acp_transport import StdioTransport
-from nacre.servers.acp_updates import Calls, Update, invalid, read_prompt, replay, thought
+from nacre.servers.acp_updates import Update, replay
 from nacre.sessions import Sessions
-from nacre.tools.mcp import servers_of
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 PROTOCOL = 1
 MODES = (
@@ -49,322 +40,9 @@ MODES = (
     schema.SessionMode(id="read-only", name="Read only", description="Changes nothing"),
     schema.SessionMode(id="yolo", name="Yolo", description="Allows everything that runs inside the sandbox"),
 )
-_NOT_FOUND, _BUSY, _FAILED = -32002, -32001, -32603
 _PAGE = 50
-_MAX_TITLE = 48
-_MAX_SOURCE = 4000
 _STOPPING = 10.0
 """Seconds that turns have to end in, once the editor is gone."""
-
-
-class _Cancelled(Exception):
-    """The user cancelled instead of answering a question."""
-
-
-class EditorSession:
-    """One session that an editor has open: its folder, its mode, and its agent while that runs."""
-
-    def __init__(self, server: AcpAgent, key: str, folder: Path, servers: dict[str, dict[str, Any]]) -> None:
-        self.key, self.folder, self.mode = key, folder, server.options.mode
-        self._server, self._offered = server, servers
-        # None until the user was asked; then what of it may be used.
-        self._accepted: dict[str, dict[str, Any]] | None = None
-        self._app: App | None = None
-        self._ended: anyio.Event | None = None
-        self._end = anyio.Event()
-        self.is_at_turn = False
-        self._cancelled = anyio.Event()
-
-    def cancel(self) -> None:
-        """Stop the turn, if one runs."""
-        if self.is_at_turn:
-            self._cancelled.set()
-
-    # ---- the agent
-
-    async def start(self, update: _Updates) -> App:
-        """The agent of this session; the first time its user is asked about the folder and the servers."""
-        if self._app is not None and self._app.options.mode == self.mode:
-            return self._app
-        await self.close()
-        if self._accepted is None:
-            await self._ask_for_trust()
-            self._accepted = await self._ask_for_servers()
-        settings = self._server.settings
-        table = {**settings.table("mcp"), **self._accepted}
-        own = Settings({**settings.tables, "mcp": table}, settings.environ) if self._accepted else settings
-        options = replace(self._server.options, folder=self.folder, mode=self.mode)
-        self._end, self._ended = anyio.Event(), anyio.Event()
-        # A task of its own enters and leaves it.
-        run = partial(self._server.tasks.start, self._run, own, options, self._ended)
-        app: App | NacreError = await self._unless_cancelled(run)
-        if isinstance(app, NacreError):
-            raise app
-        self._app = app
-        for note in app.notes:
-            update.put(Notice(note))
-        return app
-
-    async def close(self) -> None:
-        """End the agent, if it runs."""
-        app, ended = self._app, self._ended
-        self._app = None
-        if app is not None and ended is not None:
-            self._end.set()
-            await ended.wait()
-
-    async def _run(
-        self, settings: Settings, options: Options, ended: anyio.Event, *, task_status: anyio.abc.TaskStatus[Any]
-    ) -> None:
-        """Run the agent until it is closed; a failure to start is passed on as a value."""
-        is_running = False
-        try:
-            async with run_agent(settings, options) as app:
-                await app.check_model()
-                is_running = True
-                task_status.started(app)
-                await self._end.wait()
-        except Exception as error:  # one session's failure is not the others'
-            found = _only(error)
-            if is_running:
-                logger.exception("the agent of a session failed", extra={"session": self.key})
-                self._app = None
-                return
-            known = found if isinstance(found, NacreError) else NacreError(f"{type(found).__name__}: {found}")
-            task_status.started(known)
-        finally:
-            ended.set()
-
-    # ---- questions
-
-    async def _ask_for_trust(self) -> None:
-        """Ask about a folder that is new, or that tells the agent something new, as `nacre chat` does."""
-        settings, root, store = self._server.settings, find_root(self.folder), TrustStore()
-        covering = store.covering(root)
-        if covering is None:
-            if why_broad(root):
-                # It is trusted only by name, and a notice says so.
-                return
-            found = all_sources(self.folder, root, settings)
-            about = (
-                f"{root} is new to nacre. If you trust it, the agent can change files and run commands here "
-                "(it asks before each), and it follows the instructions of the folder. "
-                "Without trust it can only read files."
-            )
-            if await self._confirm(f"Trust the folder {root}?", about, found, yes="Trust it", no="Only read files"):
-                store.accept(root, digests(found))
-            return
-        changed = [source for source in open_folder(self.folder, settings).pending if not source.problem]
-        about = f"Instructions in {root} are new or changed since you trusted it."
-        if changed and await self._confirm("Follow these instructions?", about, changed, yes="Follow", no="Do not"):
-            store.accept(covering[0], digests(changed))
-
-    async def _ask_for_servers(self) -> dict[str, dict[str, Any]]:
-        """Ask about each MCP server that the editor names; those that the user accepts."""
-        accepted: dict[str, dict[str, Any]] = {}
-        if self._offered and not open_folder(self.folder, self._server.settings).is_trusted:
-            await self._server.tell(self.key, thought("(MCP servers are not used in a folder that is not trusted)\n"))
-            return accepted
-        for name, config in self._offered.items():
-            if "command" in config:
-                # With the values: a variable can make a program run another one.
-                variables = [f"{variable}={value}" for variable, value in config["env"].items()]
-                words = shlex.join([*variables, config["command"], *config["args"]])
-                title, about = f"Start the MCP server {name}?", f"The editor wants this program started:\n{words}"
-            else:
-                title, about = f"Connect to the MCP server {name}?", f"The editor wants it at {config['url']}"
-            if name in self._server.settings.table("mcp"):
-                about += "\nIt would replace the server of this name in your configuration."
-            if await self._confirm(title, about, (), yes="For this session", no="No", kind="allow_once"):
-                accepted[name] = config
-        return accepted
-
-    async def _confirm(  # noqa: PLR0913 - the words of a question
-        self, title: str, about: str, found: Sequence[Source], *, yes: str, no: str, kind: Any = "allow_always"
-    ) -> bool:
-        listed = []
-        for source in found:
-            name = source.path.relative_to(find_root(self.folder))
-            listed.append(f"{name}: not followed: {source.problem}" if source.problem else f"{name}:")
-            if source.text:
-                cut = "…" if len(source.text) > _MAX_SOURCE else ""
-                listed.append(f"{source.text[:_MAX_SOURCE]}{cut}")
-        texts = [about, *listed]
-        call = schema.ToolCallUpdate(
-            tool_call_id=f"question:{uuid.uuid4().hex[:8]}",
-            title=title,
-            kind="other",
-            status="pending",
-            content=[
-                schema.ContentToolCallContent(type="content", content=schema.TextContentBlock(type="text", text=text))
-                for text in texts
-            ],
-        )
-        options = [
-            schema.PermissionOption(option_id="yes", name=yes, kind=kind),
-            schema.PermissionOption(option_id="no", name=no, kind="reject_once"),
-        ]
-        return await self._question(call, options) == "yes"
-
-    # ---- turns
-
-    async def prompt(self, content: str | list[Any]) -> str:
-        """Answer a message; returns why the turn ended."""
-        if self.is_at_turn:
-            raise RequestError(_BUSY, f"session {self.key!r} is at another prompt: cancel it, or wait for its end")
-        self.is_at_turn, self._cancelled = True, anyio.Event()
-        try:
-            async with _updates(self._server, self.key) as update:
-                await self._answer(content, update)
-        except (_Cancelled, Stopped):
-            return "cancelled"
-        except SessionBusy as error:
-            problem = f"another program is at a turn of session {self.key!r}: wait for its end ({error})"
-            raise RequestError(_BUSY, problem) from error
-        except NacreError as error:
-            raise RequestError(_FAILED, str(error)) from error
-        finally:
-            self.is_at_turn = False
-        return "cancelled" if self._cancelled.is_set() else "end_turn"
-
-    async def _answer(self, content: str | list[Any], update: _Updates) -> None:
-        app = await self.start(update)
-        if self._cancelled.is_set():
-            raise _Cancelled
-        update.calls = Calls(uuid.uuid4().hex[:8], folder=str(self.folder), preview=app.grounds.preview)
-        inbound = UserMessage(key=self.key, content=content, sender="editor", meta=self._meta(app, content))
-        failure: NacreError | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._stop_when_cancelled, app)
-            try:
-                await app.kernel.deliver(inbound, emit=update.put, ask=self._ask_with(update))
-            except NacreError as error:
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-
-    async def _stop_when_cancelled(self, app: App) -> None:
-        """Stop the turn once the user cancelled; before it has begun there is nothing to stop yet."""
-        await self._cancelled.wait()
-        while not app.kernel.stop(self.key):  # noqa: ASYNC110 - that it has begun is no event
-            await anyio.sleep(0.02)
-
-    async def _question(self, call: schema.ToolCallUpdate, options: list[schema.PermissionOption]) -> str:
-        """Ask the editor's user; the chosen option. Raises _Cancelled, also if the editor leaves it open."""
-        answer = await self._unless_cancelled(partial(self._server.ask, self.key, call, options))
-        if not answer:
-            raise _Cancelled
-        return answer
-
-    async def _unless_cancelled(self, step: Callable[[], Awaitable[T]]) -> T:
-        """What a step gives; once the user cancelled it is ended, and _Cancelled raised."""
-        results: list[T] = []
-        failure: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-
-            async def give_up() -> None:
-                await self._cancelled.wait()
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(give_up)
-            try:
-                results.append(await step())
-            except Exception as error:  # noqa: BLE001 - it is raised below, and not as a group
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        if not results:
-            raise _Cancelled
-        return results[0]
-
-    def _meta(self, app: App, content: str | list[Any]) -> dict[str, Any]:
-        """The folder and the title of a session that has none."""
-        now = app.sessions.snapshot(self.key, last=0)
-        is_chat = not now.n or self.key.startswith("chat-")
-        meta: dict[str, Any] = {"cwd": str(self.folder)} if is_chat and not now.meta.get("cwd") else {}
-        if not now.meta.get("title"):
-            text = content if isinstance(content, str) else str(content[-1].get("text", ""))
-            line = " ".join((app.sessions.read(self.key, first_text) or text).split())
-            meta["title"] = line if len(line) <= _MAX_TITLE else f"{line[:_MAX_TITLE]}…"
-        return {name: value for name, value in meta.items() if value}
-
-    def _ask_with(self, update: _Updates) -> Any:
-        async def ask(approval: Approval) -> Answer:
-            """Ask the editor's user about a call, after everything that happened before was shown."""
-            if self.mode == "read-only":
-                # It was set in the middle of this turn.
-                return "no"
-            calls = update.calls
-            for one in calls.begin(approval.call, approval.change, status="pending"):
-                update.add(one)
-            await update.flush()
-            options = [schema.PermissionOption(option_id="yes", name="Allow once", kind="allow_once")]
-            if approval.always:
-                where = "in this folder" if approval.scope == "folder" else "in this session"
-                rules = ", ".join(approval.always)
-                name = f"Always {where}: {rules}"
-                options.append(schema.PermissionOption(option_id="always", name=name, kind="allow_always"))
-            options.append(schema.PermissionOption(option_id="no", name="Reject", kind="reject_once"))
-            call = schema.ToolCallUpdate(tool_call_id=calls.id_of(approval.call), raw_input=approval.call.arguments)
-            try:
-                answer = await self._question(call, options)
-            except _Cancelled:
-                # The turn is stopped while it waits here, so that nothing more comes of it.
-                self.cancel()
-                await anyio.sleep_forever()
-                return "no"
-            return "always" if answer == "always" and approval.always else "yes" if answer == "yes" else "no"
-
-        return ask
-
-
-class _Updates:
-    """What the editor gets during a prompt, in order."""
-
-    def __init__(self, server: AcpAgent, key: str) -> None:
-        self._server, self._key = server, key
-        self._waiting: list[Update] = []
-        self._sending = anyio.Lock()
-        self._news = anyio.Event()
-        self.calls = Calls("0", folder="", preview=lambda _: None)
-
-    def put(self, event: Event) -> None:
-        for one in self.calls.updates(event):
-            self.add(one)
-
-    def add(self, update: Update) -> None:
-        self._waiting.append(update)
-        self._news.set()
-
-    async def flush(self) -> None:
-        """Come back when all of it is sent; if the editor is gone, the turn goes on without it."""
-        async with self._sending:
-            while self._waiting:
-                await self._server.tell(self._key, self._waiting.pop(0))
-
-    async def pump(self) -> None:
-        while True:
-            await self._news.wait()
-            self._news = anyio.Event()
-            await self.flush()
-
-
-@asynccontextmanager
-async def _updates(server: AcpAgent, key: str) -> AsyncIterator[_Updates]:
-    """Updates that are sent as they come; at the end of the block all were."""
-    found, failure = _Updates(server, key), None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(found.pump)
-        try:
-            yield found
-        except Exception as error:  # noqa: BLE001 - it is raised below, and not as a group
-            failure = error
-        await found.flush()
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
 
 
 class AcpAgent:
@@ -401,8 +79,8 @@ class AcpAgent:
         raise invalid(f"there is nothing to log in to, so no method {method_id!r:.100}")
 
     async def new_session(self, cwd: str, mcp_servers: Any = None, **_: Any) -> schema.NewSessionResponse:
-        folder, servers = _folder(cwd), _servers(mcp_servers or ())
-        key = f"chat-{datetime.now().astimezone():%Y%m%d-%H%M}-{uuid.uuid4().hex[:8]}"
+        folder, servers = read_folder(cwd), read_servers(mcp_servers or ())
+        key = new_key()
         session = self._open[key] = EditorSession(self, key, folder, servers)
         return schema.NewSessionResponse(session_id=key, modes=_modes(session))
 
@@ -410,8 +88,8 @@ class AcpAgent:
         self, cwd: str, session_id: str, mcp_servers: Any = None, **_: Any
     ) -> schema.LoadSessionResponse:
         session = await self._resume(cwd, session_id, mcp_servers)
-        history = await anyio.to_thread.run_sync(self.sessions.get_history, session_id)
-        for update in replay(history, folder=str(session.folder)):
+        now = await anyio.to_thread.run_sync(self.sessions.snapshot, session_id)
+        for update in replay(now.messages, summary=now.summary, folder=str(session.folder)):
             await self.tell(session_id, update)
         return schema.LoadSessionResponse(modes=_modes(session))
 
@@ -422,16 +100,16 @@ class AcpAgent:
 
     async def _resume(self, cwd: str, key: str, mcp_servers: Any) -> EditorSession:
         """Open a session that is stored, or that this editor began."""
-        folder, servers = _folder(cwd), _servers(mcp_servers or ())
+        folder, servers = read_folder(cwd), read_servers(mcp_servers or ())
         is_stored = False
         with suppress(NacreError):
             is_stored = not is_internal(key) and self.sessions.status(key) == "active"
         before = self._open.get(key)
         if not is_stored and before is None:
             problem = f"there is no active session {key!r:.200}: `nacre sessions list` lists them"
-            raise RequestError(_NOT_FOUND, problem)
+            raise RequestError(NOT_FOUND, problem)
         if before is not None and before.is_at_turn:
-            raise RequestError(_BUSY, f"session {key!r} is at a prompt: cancel it, or wait for its end")
+            raise RequestError(BUSY, f"session {key!r} is at a prompt: cancel it, or wait for its end")
         # At once: a prompt that comes while the earlier agent ends must not start that again.
         session = self._open[key] = EditorSession(self, key, folder, servers)
         if before is not None:
@@ -442,7 +120,7 @@ class AcpAgent:
         self, cwd: str | None = None, cursor: str | None = None, **_: Any
     ) -> schema.ListSessionsResponse:
         """The sessions that have a folder: chats at a terminal and in editors."""
-        folder = str(_folder(cwd, must_exist=False)) if cwd is not None else None
+        folder = str(read_folder(cwd, must_exist=False)) if cwd is not None else None
 
         def read() -> tuple[list[Any], str | None]:
             page = self.sessions.page(folder=folder, cursor=cursor, limit=_PAGE)
@@ -528,7 +206,7 @@ class AcpAgent:
     def _session(self, key: str) -> EditorSession:
         if (found := self._open.get(key)) is None:
             problem = f"session {key!r:.200} is not open here: begin with session/new or session/load"
-            raise RequestError(_NOT_FOUND, problem)
+            raise RequestError(NOT_FOUND, problem)
         return found
 
 
@@ -556,53 +234,5 @@ async def serve_stdio(sessions: Sessions, settings: Settings, options: Options) 
         tasks.cancel_scope.cancel()
 
 
-def _only(error: BaseException) -> BaseException:
-    """The error in a group that has only one."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
-
-
 def _modes(session: EditorSession) -> schema.SessionModeState:
     return schema.SessionModeState(current_mode_id=session.mode, available_modes=list(MODES))
-
-
-def _folder(cwd: str, *, must_exist: bool = True) -> Path:
-    """The folder of an editor, by its real path; raises RequestError if it cannot be one."""
-    if not os.path.isabs(cwd):  # noqa: PTH117 - it need not be a path at all
-        raise invalid(f"cwd must be an absolute path, not {cwd!r:.200}")
-    try:
-        real = os.path.realpath(cwd)
-        real.encode()
-        is_there = os.path.isdir(real)  # noqa: PTH112 - the same
-    except (ValueError, OSError) as error:
-        raise invalid(f"cwd cannot be a path: {cwd!r:.200}") from error
-    if must_exist and not is_there:
-        raise invalid(f"there is no folder {cwd!r:.200}")
-    return Path(real)
-
-
-def _servers(given: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """The MCP servers of an editor, as our configuration names them; raises RequestError for those we cannot use."""
-    found: dict[str, dict[str, Any]] = {}
-    for server in given:
-        match server:
-            case schema.McpServerStdio():
-                env = {one.name: one.value for one in server.env}
-                config: dict[str, Any] = {"command": server.command, "args": list(server.args), "env": env}
-            case schema.HttpMcpServer():
-                config = {"url": server.url, "headers": {one.name: one.value for one in server.headers}}
-            case _:
-                name = getattr(server, "name", "")
-                raise invalid(f"the MCP server {name!r:.100} must be a program or speak HTTP: others cannot be used")
-        if not server.name or server.name in found:
-            raise invalid(f"MCP servers need names, each another one, not {server.name!r:.100}")
-        if "${" in str(config):
-            # Else it could have the values of our variables, which nobody was asked about.
-            raise invalid(f"the MCP server {server.name!r:.100} has ${{…}}, which is not replaced in what editors send")
-        found[server.name] = config
-    try:
-        servers_of(found)
-    except ConfigError as error:
-        raise invalid(str(error)) from error
-    return found

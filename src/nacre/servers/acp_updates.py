@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from acp import RequestError, schema
+from acp import schema
 
 from nacre.agent.ports import Called, Change, Event, Notice, Output, Returned, Text, Thought
-from nacre.channels.file_parts import MAX_IMAGE_BYTES, MAX_TEXT_BYTES, content
 from nacre.errors import NacreError
 from nacre.history.message_text import text_of
+from nacre.history.pairing import as_shown
 from nacre.messages import Message, ToolCall
 
 Update = (
@@ -26,7 +22,6 @@ Update = (
     | schema.ToolCallStart
     | schema.ToolCallProgress
 )
-_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _KINDS: dict[str, Any] = {
     "read_file": "read",
     "list_files": "search",
@@ -41,67 +36,6 @@ _MAX_TEXT = 100_000
 UNKNOWN = "interrupted, outcome unknown"
 
 
-def invalid(problem: str) -> RequestError:
-    """The error for parameters that cannot be."""
-    return RequestError(-32602, problem)
-
-
-# ---- prompts
-
-
-def read_prompt(blocks: Sequence[Any]) -> str | list[Any]:
-    """The content of a message of the user; raises RequestError for what a model cannot be shown."""
-    words: list[str] = []
-    parts: list[dict[str, Any]] = []
-    for block in blocks:
-        match block:
-            case schema.TextContentBlock():
-                words.append(block.text)
-            case schema.ResourceContentBlock():
-                # Tools read it if the model wants to: it is named, as if the user had.
-                words.append(_name_of(block.uri))
-            case schema.ImageContentBlock():
-                parts.append(_image(block.data, block.mime_type))
-            case schema.EmbeddedResourceContentBlock(resource=schema.TextResourceContents() as resource):
-                parts.append(_file(resource.uri, resource.text))
-            case schema.EmbeddedResourceContentBlock(resource=resource):
-                parts.append(_image(resource.blob, resource.mime_type or ""))
-            case _:
-                raise invalid("nacre takes text, images and files in a prompt, and no audio")
-    text = "".join(words).strip()
-    if not text and not parts:
-        raise invalid("the prompt is empty")
-    whole = content(text, parts) if text else parts
-    try:
-        json.dumps(whole, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise invalid("the prompt has half of a surrogate pair, which is no text") from error
-    return whole
-
-
-def _name_of(uri: str) -> str:
-    parsed = urlsplit(uri)
-    return unquote(parsed.path) if parsed.scheme == "file" else uri
-
-
-def _file(uri: str, text: str) -> dict[str, Any]:
-    if len(text.encode("utf-8", "replace")) > MAX_TEXT_BYTES:
-        raise invalid(f"{uri!r:.200} has more than {MAX_TEXT_BYTES:,} bytes: too many to attach; let the agent read it")
-    return {"type": "text", "text": f'<file name="{_name_of(uri)}">\n{text}\n</file>'}
-
-
-def _image(data: str, kind: str) -> dict[str, Any]:
-    if kind not in _IMAGES:
-        raise invalid(f"{kind!r:.100} cannot be attached: attach a PNG, JPEG, GIF or WebP image, or text")
-    try:
-        size = len(base64.b64decode(data, validate=True))
-    except (binascii.Error, ValueError) as error:
-        raise invalid("the data of an image is base64") from error
-    if not 0 < size <= MAX_IMAGE_BYTES:
-        raise invalid(f"an image has between 1 and {MAX_IMAGE_BYTES:,} bytes, not {size:,}")
-    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}
-
-
 # ---- texts
 
 
@@ -113,6 +47,23 @@ def agent_text(text: str) -> schema.AgentMessageChunk:
 def thought(text: str) -> schema.AgentThoughtChunk:
     """A piece of what the model thinks, or a notice: editors fold it away."""
     return schema.AgentThoughtChunk(session_update="agent_thought_chunk", content=_text(text))
+
+
+def fence(text: str) -> str:
+    """A text as a block of code in Markdown: it is drawn as it is, and nothing in it can end the block."""
+    mark = "```"
+    while mark in text:
+        mark += "`"
+    return f"{mark}\n{text}\n{mark}"
+
+
+def fence_line(text: str) -> str:
+    """The same for one line."""
+    mark = "`"
+    while mark in text:
+        mark += "`"
+    # A blank keeps a mark at an end of the text apart from those around it.
+    return f"{mark} {text} {mark}" if "`" in text else f"`{text}`"
 
 
 def _text(text: str) -> schema.TextContentBlock:
@@ -218,18 +169,21 @@ def _output(call: ToolCall, text: str) -> list[Any]:
     if len(text) > _MAX_TEXT:
         text = f"{text[:_MAX_TEXT]}\n… {len(text) - _MAX_TEXT:,} more characters"
     if _KINDS.get(call.name) == "execute":
-        fence = "```"
-        while fence in text:
-            fence += "`"
-        text = f"{fence}\n{text}\n{fence}"
+        text = fence(text)
     return [schema.ContentToolCallContent(type="content", content=_text(text))]
 
 
 # ---- what was said before
 
 
-def replay(messages: Iterable[Message], *, folder: str) -> Iterator[Update]:
-    """A conversation as the updates that an editor would have got of it; a call without a result ends as failed."""
+def replay(messages: Iterable[Message], *, summary: str, folder: str) -> Iterator[Update]:
+    """A conversation as the updates that an editor would have got of it; a call without a result ends as failed.
+
+    The model knows more than what the user and it said: a summary of what came before, and what others stored, such as
+    a client of MCP. It is shown in the words that the model gets. Editors join chunks, so blank lines are around it.
+    """
+    if summary.strip():
+        yield agent_text(f"[summary of what was said before]\n{summary.strip()}\n\n")
     calls, waiting = Calls("0", folder=folder, preview=lambda _: None), dict[str, ToolCall]()
     for at, message in enumerate(messages):
         if message.role in {"user", "assistant"}:
@@ -246,8 +200,13 @@ def replay(messages: Iterable[Message], *, folder: str) -> Iterator[Update]:
             for call in message.tool_calls or ():
                 waiting[call.id] = call
                 yield from calls.begin(call, None, status="pending")
-        elif message.role == "tool" and (found := waiting.pop(message.tool_call_id or "", None)) is not None:
-            yield from calls.end(found, Output(text=text_of(message), failed=bool(message.extra.get("failed"))))
+        elif message.role == "tool":
+            if (found := waiting.pop(message.tool_call_id or "", None)) is not None:
+                yield from calls.end(found, Output(text=text_of(message), failed=bool(message.extra.get("failed"))))
+        elif (shown := as_shown(message)) is not None:
+            yield schema.UserMessageChunk(
+                session_update="user_message_chunk", content=_text(f"\n\n{text_of(shown)}\n\n")
+            )
     yield from _end_open(calls, waiting)
 
 

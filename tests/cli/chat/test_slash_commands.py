@@ -14,7 +14,6 @@ import nacre
 from nacre.cli.chat.chat_session import Talk
 from nacre.cli.chat.reader import About, Line
 from nacre.cli.chat.repl import Repl
-from nacre.cli.chat.resume import title_of
 from nacre.cli.chat.screen import Screen
 from nacre.cli.chat.slash_commands import COMMANDS, Command
 from nacre.cli.output import Out
@@ -295,11 +294,6 @@ def test_a_title_is_given_once(root: Path) -> None:
     talked(root, "what is the\nweather like", "and tomorrow?")
     with nacre.open(root) as sessions:
         assert sessions.get_meta(KEY)["title"] == "what is the weather like"
-
-
-def test_long_words_make_short_titles() -> None:
-    assert title_of("word " * 20) == f"{'word ' * 9}".strip() + "…"
-    assert title_of("x" * 100) == "x" * 48 + "…"
 
 
 def test_everything_works_without_a_disk() -> None:

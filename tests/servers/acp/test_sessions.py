@@ -35,6 +35,18 @@ def test_a_session_is_resumed_without_a_replay(place: Place) -> None:
     assert [text in said for text in ("What is it?", "It is a shell.", "Again?")] == [True] * 3
 
 
+def test_a_long_title_ends_with_a_whole_word(place: Place) -> None:
+    place.model.script = [["Hello."]]
+
+    async def talk() -> None:
+        async with place.editor() as editor:
+            await editor.ask(await begin(editor, place), "Where did the blue boat that we saw yesterday anchor?")
+            (info,) = (await editor.agent.list_sessions()).sessions
+            assert info.title == "Where did the blue boat that we saw yesterday…"
+
+    run(talk())
+
+
 def test_only_an_active_session_is_resumed(place: Place) -> None:
     with nacre.open(place.root) as sessions:
         sessions.add_message("old", "user", "hello")
@@ -119,6 +131,46 @@ def test_a_session_that_is_opened_again_has_one_agent(place: Place) -> None:
 
     run(talk())
     never.set()
+
+
+def test_load_shows_the_summary_and_what_came_over_mcp(place: Place) -> None:
+    with nacre.open(place.root) as sessions:
+        for role, text in (("user", "one"), ("assistant", "two"), ("user", "three"), ("assistant", "four")):
+            sessions.add_message("chat-1", role, text)
+        sessions.set_summary("chat-1", "They counted to two.", upto=3)
+        sessions.add_full_message("chat-1", {"role": "mcp", "name": "notes", "content": "Buy bread."})
+        sessions.add_message("chat-1", "user", "five")
+
+    async def talk() -> list[tuple[str, str]]:
+        async with place.editor() as editor:
+            await editor.agent.load_session(cwd=str(place.folder), session_id="chat-1", mcp_servers=[])
+            return [(update.session_update, update.content.text) for update in editor.updates]
+
+    assert run(talk()) == [
+        ("agent_message_chunk", "[summary of what was said before]\nThey counted to two.\n\n"),
+        ("user_message_chunk", "three"),
+        ("agent_message_chunk", "four"),
+        ("user_message_chunk", "\n\n[mcp] Buy bread.\n\n"),
+        ("user_message_chunk", "five"),
+    ]
+
+
+def test_what_comes_over_mcp_during_a_call_does_not_end_it(place: Place) -> None:
+    with nacre.open(place.root) as sessions:
+        call = {"id": "c", "type": "function", "function": {"name": "shell", "arguments": "{}"}}
+        sessions.add_message("chat-1", "user", "run it")
+        sessions.add_full_message("chat-1", {"role": "assistant", "content": "", "tool_calls": [call]})
+        sessions.add_full_message("chat-1", {"role": "mcp", "name": "notes", "content": "Buy bread."})
+        sessions.add_full_message("chat-1", {"role": "tool", "tool_call_id": "c", "content": "pearl"})
+
+    async def talk() -> None:
+        async with place.editor() as editor:
+            await editor.agent.load_session(cwd=str(place.folder), session_id="chat-1", mcp_servers=[])
+            (ended,) = editor.of("tool_call_update")
+            assert ended.status == "completed"
+            assert "[mcp] Buy bread." in editor.text("user_message_chunk")
+
+    run(talk())
 
 
 def over_http(url: str, token: str) -> Any:

@@ -17,13 +17,13 @@ from nacre.agent.ports import Event
 from nacre.channels.file_parts import content, mark_pasted
 from nacre.cli.chat.questions import ask_with
 from nacre.cli.chat.reader import About, Footer, Reader
-from nacre.cli.chat.resume import opening_meta
 from nacre.cli.chat.screen import Screen
 from nacre.errors import ModelNotAllowed, NacreError, ProviderError, SessionBusy, Stopped
 from nacre.history.message_text import text_of
 from nacre.history.replies import is_final
 from nacre.messages import Message
 from nacre.runtime.app import App
+from nacre.runtime.chat_start import opening_meta
 from nacre.runtime.summarizer import Draft
 
 logger = logging.getLogger(__name__)

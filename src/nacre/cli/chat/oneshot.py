@@ -21,10 +21,10 @@ from nacre.cli.chat.questions import ask_with
 from nacre.cli.chat.resume import resume_command, tell_how_to_resume
 from nacre.cli.chat.ticker import Ticker
 from nacre.cli.chat.turn_output import DrawnOutput, JsonLinesOutput, PlainOutput, TurnOutput, refusal
-from nacre.cli.failures import OK, PIPE_CLOSED, SIGNALLED, Failure, failure_of, internal_failure, ungroup
+from nacre.cli.failures import OK, PIPE_CLOSED, SIGNALLED, Failure, failure_of, internal_failure
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
-from nacre.errors import NacreError, Stopped
+from nacre.errors import NacreError, Stopped, ungroup
 from nacre.history.message_text import text_of
 from nacre.messages import Message
 from nacre.render.turn import question

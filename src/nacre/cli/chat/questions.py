@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Protocol
@@ -13,14 +13,11 @@ from typing import Protocol
 from nacre.agent.ports import Answer, Approval, Ask
 from nacre.cli.chat.reader import About
 from nacre.cli.failures import Failure
-from nacre.cli.one_line import clean, is_utf8
+from nacre.cli.one_line import is_utf8
 from nacre.cli.output import Out
 from nacre.config import load
-from nacre.runtime.folder import Source, all_sources, digests, open_folder
-from nacre.runtime.trust import TrustStore, find_root, why_broad
-from nacre.skills.skill_file import FILE
-
-_MAX_LINES = 40
+from nacre.runtime.trust import TrustStore
+from nacre.runtime.trust_question import Shown, find_trust_question
 
 
 def folder_of(args: Namespace) -> Path:
@@ -37,69 +34,31 @@ def folder_of(args: Namespace) -> Path:
 
 def ask_for_trust(path: Path, out: Out) -> None:
     """Ask the person at the terminal about a folder that is new, or that tells the agent something new."""
-    root = find_root(path)
     store = TrustStore()
-    covering = store.covering(root)
-    if covering is None:
-        if why_broad(root):
-            return  # it is trusted only by name, and the agent says so at its start
-        found = all_sources(path, root, load())
-        out.warn(f"{out.bold(clean(str(root)))} is new to nacre.")
-        out.warn("If you trust it, the agent can change files and run commands here (it asks before each),")
-        out.warn(
-            "and it follows these instructions of the folder:" if found else "and it follows AGENTS.md if there is one."
-        )
-        _list(found, root, out)
-        if _confirm("Do you trust this folder, and what is below it?", found, out):
-            store.accept(root, digests(found))
+    question = find_trust_question(path, load(), store)
+    if question is None:
         return
-    place, _ = covering
-    changed = [source for source in open_folder(path, load()).pending if not source.problem]
-    if not changed:
-        return
-    out.warn(f"Instructions in {out.bold(clean(str(root)))} are new or changed since you trusted it:")
-    _list(changed, root, out)
-    if _confirm("Follow them?", changed, out):
-        store.accept(place, digests(changed))
+    for line in question.about:
+        out.warn(line.replace(question.root, out.bold(question.root), 1))
+    for one in question.shown:
+        out.warn(f"  {one.about}")
+    words = "Do you trust this folder, and what is below it?" if question.is_new else "Follow them?"
+    if _confirm(words, question.shown, out):
+        store.accept(question.place, question.digests)
 
 
-def describe(source: Source, root: Path) -> str:
-    """One line about a source."""
-    name = clean(str(source.path.relative_to(root)))
-    if source.problem:
-        return f"{name} (not followed: {source.problem})"
-    kind = {"instructions": f"{len(source.text):,} characters", "skill": "skill", "config": "settings"}[source.kind]
-    return f"{name} ({kind})"
-
-
-def _list(found: Iterable[Source], root: Path, out: Out) -> None:
-    for source in found:
-        out.warn(f"  {describe(source, root)}")
-
-
-def _confirm(question: str, found: list[Source], out: Out) -> bool:
+def _confirm(question: str, shown: Sequence[Shown], out: Out) -> bool:
     """Ask until the answer is yes or no; "show" prints what the sources say."""
-    options = "[y/N/show]" if found else "[y/N]"
+    options = "[y/N/show]" if shown else "[y/N]"
     while True:
         answer = out.ask(fill(f"{question} {options}", width=out.width - 8) + " ")
-        if not (found and answer in {"s", "show"}):
+        if not (shown and answer in {"s", "show"}):
             return answer in {"y", "yes"}
-        for source in found:
-            file = source.path / FILE if source.kind == "skill" else source.path
-            text = source.text or _beginning(file)
-            lines = clean(text, lines=True).splitlines()
-            out.warn(out.bold(clean(str(file))))
-            out.warn("\n".join(f"  {line}" for line in lines[:_MAX_LINES]))
-            if len(lines) > _MAX_LINES:
-                out.warn(f"  … {len(lines) - _MAX_LINES} more lines")
-
-
-def _beginning(file: Path) -> str:
-    try:
-        with file.open(encoding="utf-8", errors="replace") as stream:
-            return stream.read(10_000)
-    except OSError as error:
-        return f"({error.strerror})"
+        for one in shown:
+            out.warn(out.bold(one.file))
+            out.warn("\n".join(f"  {line}" for line in one.text.split("\n")))
+            if one.rest:
+                out.warn(f"  {one.rest}")
 
 
 # ---- Ask a person whether a tool may run: yes, no, or always

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import uuid
 from argparse import Namespace
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from nacre import config
 from nacre.channels.channel import channel_of
@@ -24,13 +22,12 @@ from nacre.cli.store_choice import is_active, open_store
 from nacre.cli.verbs import MAIN, default_place
 from nacre.errors import StoreError
 from nacre.history.message_text import first_text
+from nacre.runtime.chat_start import new_key
 from nacre.sessions import Sessions
 
 if TYPE_CHECKING:
     from nacre.runtime.app import App
 
-_CHAT = "chat-"
-_MAX_TITLE = 48
 _MAX_FIRST_WORDS = 200
 _MAX_SHOWN = 20
 _MEANWHILE = (
@@ -110,35 +107,6 @@ def describe_origin(sessions: Sessions, key: str, folder: Path) -> str:
         return ""
     name = {"api": "the HTTP interface", "web": "the web page"}.get(channel, f"the channel {clean(channel)}")
     return f"this session belongs to {name}; what you write is stored there too, but nobody there is notified"
-
-
-def new_key() -> str:
-    """A key for a new session, for people to read."""
-    return f"{_CHAT}{datetime.now().astimezone():%Y%m%d-%H%M}-{uuid.uuid4().hex[:4]}"
-
-
-def opening_meta(sessions: Sessions, key: str, *, cwd: str, text: str) -> dict[str, Any]:
-    """The meta that is stored with the next message of a chat: its folder and its title, unless it has them.
-
-    The title is made of the first message of the session, which is an earlier one than `text` if there is any. A
-    session of a channel that is resumed in a terminal stays without a folder, so that -c never continues it.
-    """
-    now = sessions.snapshot(key, last=0)
-    is_chat = not now.n or key.startswith(_CHAT)
-    meta = {"cwd": cwd} if cwd and is_chat and not now.meta.get("cwd") else {}
-    if not now.meta.get("title"):
-        title = title_of(sessions.read(key, first_text) or text)
-        meta |= {"title": title} if title else {}
-    return meta
-
-
-def title_of(words: str) -> str:
-    """A title for a session that starts with these words."""
-    line = " ".join(words.split())
-    if len(line) <= _MAX_TITLE:
-        return line
-    cut = line[:_MAX_TITLE].rpartition(" ")[0] or line[:_MAX_TITLE]
-    return f"{cut}…"
 
 
 # ---- choosing one

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from nacre.channels.file_parts import attach, split
 from nacre.cli.chat.chat_session import Talk
-from nacre.cli.chat.resume import new_key
 from nacre.errors import NacreError
 from nacre.history.replies import turn_starts
 from nacre.messages import Stored
+from nacre.runtime.chat_start import new_key
 
 _MAX_LISTED = 20
 _BAR = 36

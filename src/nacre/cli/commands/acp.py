@@ -6,9 +6,10 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace
 
-from nacre.cli.failures import OK, Failure, require_extra, ungroup
+from nacre.cli.failures import OK, Failure, require_extra
 from nacre.cli.output import Out
 from nacre.cli.store_choice import open_store, store_of
+from nacre.errors import ungroup
 
 EXAMPLES = (
     ("the command that an editor starts; docs/editors.md shows its settings", "nacre acp"),

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from nacre.cli.failures import OK, Failure, ungroup
+from nacre.cli.failures import OK, Failure
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 from nacre.cli.store_choice import store_of
@@ -65,7 +65,7 @@ def add(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: Out) -> int:
     from nacre.channels.file_parts import attach  # noqa: PLC0415 - help does not need it
     from nacre.cli.chat.questions import ask_for_trust, folder_of  # noqa: PLC0415 - the same
-    from nacre.errors import NacreError  # noqa: PLC0415 - the same
+    from nacre.errors import NacreError, ungroup  # noqa: PLC0415 - the same
 
     if args.newest is not None and args.ref is not None:
         raise Failure("usage", "-c continues the newest chat of this folder and -r another one: use one of them")
@@ -148,14 +148,11 @@ async def _chat(args: Namespace, out: Out, prompt: str | None, piped: str, attac
     from nacre.channels.file_parts import content, mark_pasted  # noqa: PLC0415 - the same
     from nacre.cli.chat.oneshot import answer  # noqa: PLC0415 - the same
     from nacre.cli.chat.repl import converse  # noqa: PLC0415 - the same
-    from nacre.cli.chat.resume import (  # noqa: PLC0415 - the same
-        describe_origin,
-        opening_meta,
-        session_key,
-    )
+    from nacre.cli.chat.resume import describe_origin, session_key  # noqa: PLC0415 - the same
     from nacre.cli.commands.init import mention, offer  # noqa: PLC0415 - the same
     from nacre.cli.notices import print_warnings  # noqa: PLC0415 - the same
     from nacre.errors import NoModel  # noqa: PLC0415 - the same
+    from nacre.runtime.chat_start import opening_meta  # noqa: PLC0415 - the same
 
     print_warnings()
     async with AsyncExitStack() as stack:

@@ -18,7 +18,7 @@ from nacre.cli.output import Out
 from nacre.cli.store_choice import main_root, open_store, root_of
 from nacre.cli.table import Column
 from nacre.cli.verbs import MAIN
-from nacre.errors import install_command
+from nacre.errors import install_command, ungroup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -192,7 +192,6 @@ def _is_started_by_client() -> bool:
 def _serve(args: Namespace, out: Out) -> int:
     """Serve until the client is gone or, over HTTP, until a signal comes."""
     from nacre import config  # noqa: PLC0415 - not needed for help
-    from nacre.cli.failures import ungroup  # noqa: PLC0415 - the same
 
     address = _check_serve(args)
     with require_extra("mcp", "`nacre mcp serve` needs"):

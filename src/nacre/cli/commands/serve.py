@@ -15,11 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nacre.cli.commands.serve_tokens import LOOPBACK, TOKEN_HINT, VARIABLE, needs_token
-from nacre.cli.failures import OK, Failure, ungroup
+from nacre.cli.failures import OK, Failure
 from nacre.cli.output import Out
 from nacre.cli.store_choice import is_url, main_root, main_store, shown_store
 from nacre.config import PREFIX, STORE_URL, WORKERS, is_prefix, is_worker_count
-from nacre.errors import describe_error, install_command
+from nacre.errors import describe_error, install_command, ungroup
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

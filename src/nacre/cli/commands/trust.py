@@ -71,10 +71,10 @@ def _trust(args: Namespace, out: Out) -> int:
 
 
 def _accept(folder: Path, root: Path, args: Namespace, out: Out) -> int:
-    from nacre.cli.chat.questions import describe  # noqa: PLC0415 - loads the agent, which help does not need
-    from nacre.config import load  # noqa: PLC0415 - the same
+    from nacre.config import load  # noqa: PLC0415 - loads the agent, which help does not need
     from nacre.runtime.folder import all_sources, digests  # noqa: PLC0415 - the same
     from nacre.runtime.trust import TrustStore, why_broad  # noqa: PLC0415 - the same
+    from nacre.runtime.trust_question import describe  # noqa: PLC0415 - the same
 
     store = TrustStore()
     broad = why_broad(root)
