@@ -34,6 +34,7 @@ from nacre.render.text import one_line, visible
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.agent_parts import searches_by_meaning
 from nacre.runtime.gateway.access import Guests
+from nacre.runtime.session_owner import GuestWords
 from nacre.servers import mcp_archive as archive
 from nacre.servers.mcp_archive import Archive, Conversation, ListSessions, ReadSession, schema_of
 from nacre.sessions import Sessions
@@ -87,21 +88,11 @@ def open_archive(  # noqa: PLR0913 - the parts it is made of
     return Archive(
         sessions,
         uri=uri_of,
-        is_guest=lambda key: guests(_outermost(sessions, key)),
+        is_guest=GuestWords(sessions, guests),
         memory=Memory(sessions, home_of(root)) if has_memory else None,
         meaning=partial(searches_by_meaning, settings),
         write=write,
     )
-
-
-def _outermost(sessions: Sessions, key: str) -> str:
-    """The session that one works for in the end: its own key, unless it is a child, by what it says itself."""
-    while "/" in key:
-        parent = sessions.get_meta(key).get("parent")
-        if not isinstance(parent, str) or not key.startswith(f"{parent}/"):
-            break
-        key = parent
-    return key
 
 
 # ---- the tools

@@ -97,6 +97,21 @@ def test_an_owner_in_a_channel_is_trusted_and_the_child_of_a_guests_session_is_n
     assert archive.read(ReadSession(key=child)).untrusted == GUEST
 
 
+def test_a_fork_of_a_guests_session_is_untrusted_and_one_of_the_owners_is_not(
+    archive: Archive, sessions: Sessions
+) -> None:
+    sessions.fork(GUEST_KEY, "cli:fork")
+    sessions.fork("cli:fork", "cli:fork of it")
+    sessions.fork("cli:1", "cli:own")
+    sessions.delete("cli:fork")
+    sessions.delete(GUEST_KEY)
+    listed = {item.key: item.untrusted for item in archive.list(ListSessions()).sessions}
+    assert listed == {"cli:1": "", "cli:own": "", "cli:fork of it": GUEST}
+    assert archive.read(ReadSession(key="cli:fork of it")).messages[0].untrusted == GUEST
+    (hit,) = archive.search(SearchSessions(query="pearl", key="cli:fork of it")).results
+    assert hit.untrusted == GUEST
+
+
 def test_the_output_of_tools_is_untrusted(archive: Archive, sessions: Sessions) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "web_fetch", "arguments": '{"url": "x"}'}}
     sessions.add_full_message("cli:3", {"role": "assistant", "content": None, "tool_calls": [call]})
