@@ -76,12 +76,19 @@ def key_of(uri: str) -> str:
 
 
 def open_archive(  # noqa: PLR0913 - the parts it is made of
-    sessions: Sessions, settings: Settings, *, root: str, main_root: str, memory: bool = True, write: str = ""
+    sessions: Sessions,
+    settings: Settings,
+    *,
+    root: str,
+    main_root: str,
+    memory: bool = True,
+    meaning: Callable[[Settings], bool] = searches_by_meaning,
+    write: str = "",
 ) -> Archive:
     """What is offered of a store.
 
     `root` is the local folder of the agent, where its memory has its pages, and `main_root` that of the main agent,
-    which has the tokens that guests are known by.
+    which has the tokens that guests are known by. `meaning` tells whether a search is by meaning too.
     """
     guests = Guests(settings, sessions.aliases, is_owners=Tokens(main_root).is_owners)
     has_memory = memory and settings.flag("memory.enabled")
@@ -90,7 +97,7 @@ def open_archive(  # noqa: PLR0913 - the parts it is made of
         uri=uri_of,
         is_guest=GuestWords(sessions, guests),
         memory=Memory(sessions, home_of(root)) if has_memory else None,
-        meaning=partial(searches_by_meaning, settings),
+        meaning=partial(meaning, settings),
         write=write,
     )
 
@@ -130,10 +137,11 @@ def _tools(found: Archive) -> Mapping[str, _Tool]:
             title="List conversations", takes=ListSessions, gives=archive.SessionList, call=found.list
         ),
         "read_session": _Tool(title="Read a conversation", takes=ReadSession, gives=Conversation, call=found.read),
-        "search_sessions": _Tool(
-            title="Search conversations", takes=archive.SearchSessions, gives=archive.FoundList, call=found.search
-        ),
     }
+    if found.sessions.is_durable:
+        tools["search_sessions"] = _Tool(
+            title="Search conversations", takes=archive.SearchSessions, gives=archive.FoundList, call=found.search
+        )
     if found.memory is not None:
         tools["recall_memory"] = _Tool(
             title="Recall memory", takes=archive.RecallMemory, gives=archive.MemoryList, call=found.recall
