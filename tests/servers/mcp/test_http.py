@@ -20,7 +20,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 import nacre
-from nacre.servers.mcp_http import MAX_BODY, is_loopback
+from nacre.servers.mcp_http import MAX_BODY, MAX_CLIENTS, is_loopback
 from tests.servers.mcp.conftest import TOKEN, Place
 
 INFO = {"name": "raw", "version": "1"}
@@ -158,6 +158,22 @@ def test_a_session_of_a_client_ends_and_is_unknown_then(url: str) -> None:
     assert ask(url, session, ping).status_code == 200
     assert ask(url, session, method="DELETE").status_code == 200
     assert ask(url, session, ping).status_code == 404
+
+
+def test_clients_that_never_say_that_they_are_gone_lock_nobody_out(url: str) -> None:
+    def begin() -> dict[str, str]:
+        return {"mcp-session-id": ask(url).headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+
+    ping = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"})
+    used, streaming, unused = (begin() for _ in range(3))
+    with httpx.stream("GET", url, headers={**OWN, **streaming, "accept": "text/event-stream"}, timeout=30) as stream:
+        assert stream.status_code == 200
+        others = [begin() for _ in range(MAX_CLIENTS - 3)]
+        assert ask(url, used, ping).status_code == 200
+        assert ask(url, others.pop(), method="DELETE").status_code == 200
+        others += [begin() for _ in range(3)]
+        codes = [ask(url, session, ping).status_code for session in (used, streaming, unused, *others)]
+    assert codes == [200, 200, 404, 404, *[200] * (MAX_CLIENTS - 2)]
 
 
 def test_subscriptions_of_clients_that_are_gone_leave_room_for_others(url: str, place: Place) -> None:
