@@ -264,7 +264,13 @@ def test_a_token_is_made_and_printed(place: Place) -> None:
         (["--http", "[::]:0"], ":: is not loopback"),
         (["--http", "example.com:80"], "example.com is not loopback"),
         (["--http", "0.0.0.0:0", "--remote"], "there is no token in NACRE_MCP_TOKEN"),
-        (["--http", "8090"], "--http is HOST:PORT"),
+        (["--http", "99999"], "--http is HOST:PORT or PORT"),
+        (["--http", "localhost"], "--http is HOST:PORT or PORT"),
+        (["--http", "", "--write", "agent:"], "--http is HOST:PORT or PORT"),
+        (["--http", "--host-name", "a:80"], "without scheme and port, such as desk.lan, not 'a:80'"),
+        (["--http", "--host-name", "https://a"], "without scheme and port"),
+        (["--http", "--host-name", ""], "without scheme and port"),
+        (["--port", "8090"], "takes no --no-browser and no --port"),
         (["--http", ":8090"], "--http is HOST:PORT"),
         (["--http", "127.0.0.1:99999"], "--http is HOST:PORT"),
         (["--http", "127.0.0.1:0", "--token-file", "{folder}/none"], "cannot be read"),
@@ -286,6 +292,24 @@ def test_what_cannot_be_served_is_told(words: list[str], said: str, place: Place
         out, err = process.communicate(timeout=30)
     assert (out, process.returncode in {2, 3}) == (b"", True)
     assert said in err.decode()
+
+
+@pytest.mark.parametrize("action", [[], ["list"], ["login", "desk"], ["logout", "desk"]])
+@pytest.mark.parametrize("option", [["--token-file", "none"], ["--token-file", ""], ["--host-name", "x"], ["--remote"]])
+def test_options_of_serve_are_refused_elsewhere(action: list[str], option: list[str], place: Place) -> None:
+    with place.start(*action, *option, stdin=subprocess.DEVNULL) as process:
+        out, err = process.communicate(timeout=30)
+    assert (out, process.returncode) == (b"", 2)
+    assert f"takes no {option[0]}" in err.decode()
+
+
+def test_a_port_alone_is_one_of_this_machine(place: Place) -> None:
+    with place.start("serve", "--http", "0", "--json", stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        assert said["url"].startswith("http://127.0.0.1:")
+        assert ask(said["url"], {"authorization": f"Bearer {said['token']}"}).status_code == 200
+        process.terminate()
 
 
 def test_another_address_is_served_if_that_is_asked_for(place: Place, tmp_path: Path) -> None:
