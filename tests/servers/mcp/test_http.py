@@ -213,7 +213,10 @@ def waiting_for_news(url: str, protocol: str) -> Iterator[httpx.Response]:
     """A stream that ends only if the server ends it, as clients of one of the protocols open it."""
     headers = {**OWN, **ACCEPT, "mcp-protocol-version": protocol}
     if protocol == "2025-11-25":
-        asked = {"method": "GET", "headers": {**headers, "mcp-session-id": ask(url).headers["mcp-session-id"]}}
+        asked: dict[str, Any] = {
+            "method": "GET",
+            "headers": {**headers, "mcp-session-id": ask(url).headers["mcp-session-id"]},
+        }
     else:
         name = "io.modelcontextprotocol"
         about = {f"{name}/protocolVersion": protocol, f"{name}/clientInfo": INFO, f"{name}/clientCapabilities": {}}
