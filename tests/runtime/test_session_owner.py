@@ -13,6 +13,7 @@ from nacre.errors import LogDamaged
 from nacre.history.session_state import RULES
 from nacre.runtime.session_owner import GuestWords, outermost
 from nacre.storage.memory_store import MemoryStore
+from tests.postgres.opened import create
 
 
 @pytest.fixture
@@ -39,6 +40,18 @@ def test_a_fork_is_a_guests_if_any_of_its_past_is(sessions: Sessions, has_guest_
     sessions.fork("cli:2", "cli:3")
     sessions.fork("cli:2", "cli:4", at=2)
     assert [has_guest_words(f"cli:{n}") for n in (2, 3, 4)] == [True, True, False]
+
+
+def test_a_fork_is_a_guests_in_a_database_too_when_what_it_came_from_is_gone(database: str) -> None:
+    with nacre.open(create(database)) as sessions:
+        for key in ("guest:1", "cli:1"):
+            sessions.add_message(key, "user", "hello")
+            sessions.fork(key, f"{key}/fork")
+            sessions.fork(f"{key}/fork", f"cli:of {key}")
+            sessions.delete(f"{key}/fork")
+        sessions.delete("guest:1")
+        has_guest_words = GuestWords(sessions, lambda key: key.startswith("guest:"))
+        assert [has_guest_words(key) for key in ("cli:of guest:1", "cli:of cli:1")] == [True, False]
 
 
 def test_a_child_is_judged_as_the_session_that_it_works_for(sessions: Sessions, has_guest_words: GuestWords) -> None:
