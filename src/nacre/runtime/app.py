@@ -38,6 +38,7 @@ from nacre.runtime.gateway.queue import StepPacer
 from nacre.runtime.model_chain import ModelChain, as_chain, find_model, last_model, local_model_before
 from nacre.runtime.models import list_all, make_named
 from nacre.runtime.permissions import PermissionStore, rules_of, skill_rules
+from nacre.runtime.session_owner import outermost
 from nacre.runtime.structured_output import Formed
 from nacre.runtime.subagents import Delegated, Tally
 from nacre.runtime.summarizer import Compactor
@@ -115,7 +116,7 @@ class App:
         self.pacer = StepPacer()
         self.kernel: AnyKernel = Kernel(sessions, self.agent_for, pace=self.pacer.step)
         self.children = Delegated(sessions, self._deliver)
-        self.file_history = FileHistory(sessions, self.children.outermost)
+        self.file_history = FileHistory(sessions, partial(outermost, sessions))
         self.options = USUAL
         self._asks: dict[str, Ask | None] = {}
         self._grounds: Grounds | None = None

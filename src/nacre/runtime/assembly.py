@@ -32,6 +32,7 @@ from nacre.runtime.gateway.access import Guests
 from nacre.runtime.model_chain import provider_for
 from nacre.runtime.permissions import PermissionStore
 from nacre.runtime.redaction import finish_redactions
+from nacre.runtime.session_owner import outermost
 from nacre.runtime.trust import Notices
 from nacre.sessions import Sessions
 
@@ -86,7 +87,7 @@ async def run_agent(
     store, agent, incognito = options.store, options.agent, options.incognito
     root = local_root(store, agent)
     # The folder that all agents' folders are in, none of which tools may see.
-    outermost = root if agent == MAIN else str(PurePath(root).parents[1])
+    main_root = root if agent == MAIN else str(PurePath(root).parents[1])
     mine = settings.for_agent(agent)
     folder = None
     if options.folder is not None:
@@ -107,9 +108,9 @@ async def run_agent(
             # What the agent keeps besides its sessions is where they are.
             root = sessions.location
         app.root = root
-        tokens = Tokens(outermost)
+        tokens = Tokens(main_root)
         guests = Guests(mine, sessions.aliases, is_owners=tokens.is_owners)
-        app.is_guest = lambda key: guests(app.children.outermost(key))
+        app.is_guest = lambda key: guests(outermost(sessions, key))
         home, notes = open_home(root, configured=mine.text("agent.workspace"))
         if not incognito and not opened.trouble and mine.flag("memory.enabled"):
             app.memory = await _open_memory(app, home, closing, part=part)
@@ -118,7 +119,7 @@ async def run_agent(
             sessions=sessions,
             children=app.children,
             memory=app.memory,
-            root=root if opened.trouble else outermost,
+            root=root if opened.trouble else main_root,
             home=home,
             tokens=Path(root) / "mcp",
             folder=folder or open_folder(workspace(mine, root), settings),

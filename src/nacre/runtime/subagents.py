@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Context, Emit, Event, Provider, Reply, Returned
-from nacre.errors import NacreError, Stopped, StoreError
+from nacre.errors import NacreError, Stopped
 from nacre.messages import Message
 from nacre.records import SetMeta
 from nacre.runtime.counters import ProviderWrapper
@@ -60,17 +60,6 @@ class Delegated:
         """How many parents a session has; 0 for one that a person began."""
         found = self._sessions.get_meta(key).get("depth", 0)
         return found if isinstance(found, int) else 0
-
-    def outermost(self, key: str) -> str:
-        """The session that one works for in the end: its own key, unless it is a child."""
-        # Only by what it says itself: people may have names that look like a child's key.
-        if "/" not in key:
-            return key
-        try:
-            parent = self._sessions.get_meta(key).get("parent")
-        except StoreError:
-            return key
-        return self.outermost(parent) if isinstance(parent, str) and key.startswith(f"{parent}/") else key
 
     async def run(self, task: Task, emit: Emit) -> Report:
         """Run a new child to its end; `emit` gets the calls in it that were refused."""

@@ -33,6 +33,7 @@ from nacre.errors import InvalidMessage, NacreError, SessionBusy, Stopped, descr
 from nacre.messages import Load, Message, Snapshot
 from nacre.runtime.app import App, Options
 from nacre.runtime.counters import Work, WorkCounts
+from nacre.runtime.session_owner import outermost
 from nacre.runtime.worker_frames import (
     Call,
     Cancel,
@@ -243,7 +244,7 @@ class WorkerKernel:
 
     def number_of(self, key: str) -> int:
         """Which worker a session has; that of a child is its parent's."""
-        return crc32(self._app.children.outermost(key).encode()) % len(self._workers)
+        return crc32(outermost(self._app.sessions, key).encode()) % len(self._workers)
 
     @property
     def running(self) -> int:

@@ -34,6 +34,7 @@ from nacre.render.text import one_line, visible
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.agent_parts import searches_by_meaning
 from nacre.runtime.gateway.access import Guests
+from nacre.runtime.session_owner import GuestWords
 from nacre.servers import mcp_archive as archive
 from nacre.servers.mcp_archive import Archive, Conversation, ListSessions, ReadSession, schema_of
 from nacre.sessions import Sessions
@@ -75,33 +76,30 @@ def key_of(uri: str) -> str:
 
 
 def open_archive(  # noqa: PLR0913 - the parts it is made of
-    sessions: Sessions, settings: Settings, *, root: str, main_root: str, memory: bool = True, write: str = ""
+    sessions: Sessions,
+    settings: Settings,
+    *,
+    root: str,
+    main_root: str,
+    memory: bool = True,
+    meaning: Callable[[Settings], bool] = searches_by_meaning,
+    write: str = "",
 ) -> Archive:
     """What is offered of a store.
 
     `root` is the local folder of the agent, where its memory has its pages, and `main_root` that of the main agent,
-    which has the tokens that guests are known by.
+    which has the tokens that guests are known by. `meaning` tells whether a search is by meaning too.
     """
     guests = Guests(settings, sessions.aliases, is_owners=Tokens(main_root).is_owners)
     has_memory = memory and settings.flag("memory.enabled")
     return Archive(
         sessions,
         uri=uri_of,
-        is_guest=lambda key: guests(_outermost(sessions, key)),
+        is_guest=GuestWords(sessions, guests),
         memory=Memory(sessions, home_of(root)) if has_memory else None,
-        meaning=partial(searches_by_meaning, settings),
+        meaning=partial(meaning, settings),
         write=write,
     )
-
-
-def _outermost(sessions: Sessions, key: str) -> str:
-    """The session that one works for in the end: its own key, unless it is a child, by what it says itself."""
-    while "/" in key:
-        parent = sessions.get_meta(key).get("parent")
-        if not isinstance(parent, str) or not key.startswith(f"{parent}/"):
-            break
-        key = parent
-    return key
 
 
 # ---- the tools
@@ -139,10 +137,11 @@ def _tools(found: Archive) -> Mapping[str, _Tool]:
             title="List conversations", takes=ListSessions, gives=archive.SessionList, call=found.list
         ),
         "read_session": _Tool(title="Read a conversation", takes=ReadSession, gives=Conversation, call=found.read),
-        "search_sessions": _Tool(
-            title="Search conversations", takes=archive.SearchSessions, gives=archive.FoundList, call=found.search
-        ),
     }
+    if found.sessions.is_durable:
+        tools["search_sessions"] = _Tool(
+            title="Search conversations", takes=archive.SearchSessions, gives=archive.FoundList, call=found.search
+        )
     if found.memory is not None:
         tools["recall_memory"] = _Tool(
             title="Recall memory", takes=archive.RecallMemory, gives=archive.MemoryList, call=found.recall

@@ -288,7 +288,7 @@ class Archive:
             kept.insert(0, item)
         cursor = page.next_cursor or ""
         if len(kept) < len(items):
-            cursor = f"{kept[0].generation}/{kept[0].n}"
+            cursor = queries.cursor_before(kept[0].generation, kept[0].n)
         return Conversation(
             key=key,
             untrusted=doubt,
@@ -341,7 +341,7 @@ class Archive:
             summary="",
             total=total,
             messages=items,
-            next_cursor=f"{items[0].generation}/{items[0].n}",
+            next_cursor=queries.cursor_before(items[0].generation, items[0].n),
         )
 
     def _message(  # noqa: PLR0913, PLR0917 - a message, where it is, and how much of it is wanted
@@ -370,10 +370,13 @@ class Archive:
         )
 
     def search(self, wanted: SearchSessions) -> FoundList:
-        """What a query finds, without what internal sessions hold; raises SessionNotFound for an unknown `key`."""
-        only = self.find(wanted.key) if wanted.key else ""
+        """What a query finds, without what internal sessions hold.
+
+        Raises SessionNotFound for an unknown `key`, and NotOffered if there is no search index.
+        """
         if not self.sessions.is_durable:
-            return FoundList(results=[])
+            raise NotOffered("these sessions are in memory and have no search index: read_session reads them")
+        only = self.find(wanted.key) if wanted.key else ""
         hits = self.sessions.search(
             wanted.query,
             limit=wanted.limit,

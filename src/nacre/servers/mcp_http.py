@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Collection
+from http import HTTPStatus
 from typing import Any
 
 import anyio
@@ -21,7 +22,10 @@ from nacre.web.server import serve
 
 PATH = "/mcp"
 MAX_BODY = 1024 * 1024
-_MAX_CLIENTS = 64
+MAX_CLIENTS = 64
+"""How many sessions of the older protocol stay open; beyond that, the one that was not used longest ends."""
+_MAX_IN_USE = 256
+_SESSION = "mcp-session-id"
 _GRACE = 1.0
 _MAX_DIGITS = 12
 _LOCAL = frozenset(("127.0.0.1", "localhost", "[::1]"))
@@ -87,11 +91,63 @@ def _without_port(host: str) -> str:
     return name if colon and port.isdecimal() else host.lower()
 
 
-class _Streams:
-    """The protocol, whose open streams end when the server closes: they would keep it from ending."""
+class _Clients:
+    """The protocol, with a limit of sessions that locks nobody out: many clients never say that theirs has ended.
+
+    When one begins and there are too many, the one that was not used longest ends. If its client is still there, it is
+    told that its session is unknown, and begins another.
+    """
 
     def __init__(self, manager: StreamableHTTPSessionManager) -> None:
         self._manager = manager
+        self._requests: dict[str, int] = {}
+        """How many requests each session has under way, the one that was not used longest first."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        session = Headers(scope=scope).get(_SESSION, "")
+
+        async def note(message: Message) -> None:
+            nonlocal session
+            if message["type"] == "http.response.start":
+                has_failed, is_new = message["status"] >= HTTPStatus.BAD_REQUEST, not session
+                session = session or Headers(raw=message["headers"]).get(_SESSION, "")
+                if is_new and session and not has_failed:
+                    self._requests[session] = 1
+                    await self._make_room(scope)
+                elif message["status"] == HTTPStatus.NOT_FOUND or (scope["method"] == "DELETE" and not has_failed):
+                    self._requests.pop(session, None)
+            await send(message)
+
+        if session in self._requests:
+            self._requests[session] += 1
+        try:
+            await self._manager.handle_request(scope, receive, note)
+        finally:
+            if session in self._requests:
+                # At the end: it was used last.
+                self._requests[session] = self._requests.pop(session) - 1
+
+    async def _make_room(self, scope: Scope) -> None:
+        """End sessions as their clients would, until there are not too many; those that are in use stay."""
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(_: Message) -> None:
+            """Nobody waits for the answer."""
+
+        idle = [session for session, requests in self._requests.items() if not requests]
+        for session in idle[: max(len(self._requests) - MAX_CLIENTS, 0)]:
+            del self._requests[session]
+            end = {**scope, "method": "DELETE", "headers": [(_SESSION.encode(), session.encode())]}
+            await self._manager.handle_request(end, receive, send)
+
+
+class _Streams:
+    """The protocol, whose open streams end when the server closes: they would keep it from ending."""
+
+    def __init__(self, protocol: ASGIApp) -> None:
+        self._protocol = protocol
         self._open: dict[anyio.CancelScope, str] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,7 +162,7 @@ class _Streams:
         with anyio.CancelScope() as cut:
             self._open[cut] = scope["method"]
             try:
-                await self._manager.handle_request(scope, receive, note)
+                await self._protocol(scope, receive, note)
             finally:
                 del self._open[cut]
         if cut.cancelled_caught and is_begun and not is_ended:
@@ -127,8 +183,8 @@ class _Streams:
 
 def application(server: Server[Any], *, token: str, hosts: Collection[str]) -> Starlette:
     """The server at `/mcp`, after its door; `hosts` are names, without ports, that it goes by besides loopback."""
-    manager = StreamableHTTPSessionManager(server, max_request_body_size=MAX_BODY, max_sessions=_MAX_CLIENTS)
-    streams = _Streams(manager)
+    manager = StreamableHTTPSessionManager(server, max_request_body_size=MAX_BODY, max_sessions=_MAX_IN_USE)
+    streams = _Streams(_Clients(manager))
     made = Starlette(routes=[Route(PATH, endpoint=streams)])
     made.router.redirect_slashes = False
     made.add_middleware(Door, token=token, hosts=hosts)

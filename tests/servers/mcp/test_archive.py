@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +13,11 @@ import nacre
 from nacre import Message, Sessions
 from nacre.config import load
 from nacre.errors import Conflict, InvalidArgument, SessionNotFound
+from nacre.history.session_state import RULES
+from nacre.memory.agent_memory import Memory
+from nacre.memory.home import home_of
+from nacre.memory.store import Line, Source
+from nacre.messages import Hit
 from nacre.servers.mcp import key_of, open_archive, uri_of
 from nacre.servers.mcp_archive import (
     CLIENT,
@@ -29,6 +34,7 @@ from nacre.servers.mcp_archive import (
     SearchSessions,
     schema_of,
 )
+from nacre.storage.memory_store import MemoryStore
 from tests.servers.mcp.conftest import ATTACK, Place
 from tests.servers.mcp.conftest import GUEST as GUEST_KEY
 
@@ -97,6 +103,21 @@ def test_an_owner_in_a_channel_is_trusted_and_the_child_of_a_guests_session_is_n
     assert archive.read(ReadSession(key=child)).untrusted == GUEST
 
 
+def test_a_fork_of_a_guests_session_is_untrusted_and_one_of_the_owners_is_not(
+    archive: Archive, sessions: Sessions
+) -> None:
+    sessions.fork(GUEST_KEY, "cli:fork")
+    sessions.fork("cli:fork", "cli:fork of it")
+    sessions.fork("cli:1", "cli:own")
+    sessions.delete("cli:fork")
+    sessions.delete(GUEST_KEY)
+    listed = {item.key: item.untrusted for item in archive.list(ListSessions()).sessions}
+    assert listed == {"cli:1": "", "cli:own": "", "cli:fork of it": GUEST}
+    assert archive.read(ReadSession(key="cli:fork of it")).messages[0].untrusted == GUEST
+    (hit,) = archive.search(SearchSessions(query="pearl", key="cli:fork of it")).results
+    assert hit.untrusted == GUEST
+
+
 def test_the_output_of_tools_is_untrusted(archive: Archive, sessions: Sessions) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "web_fetch", "arguments": '{"url": "x"}'}}
     sessions.add_full_message("cli:3", {"role": "assistant", "content": None, "tool_calls": [call]})
@@ -160,6 +181,37 @@ def test_a_message_is_read_with_those_around_it(archive: Archive, sessions: Sess
     assert [one.text for one in before.messages] == ["26", "27"]
 
 
+def test_the_messages_around_one_are_bounded_together(archive: Archive, sessions: Sessions) -> None:
+    sessions.add_messages("cli:long", [Message(role="user", content="x" * 9000) for _ in range(40)])
+    found = archive.read(ReadSession(key="cli:long", around=20, limit=30, max_chars=MAX_TEXT))
+    assert len(found.messages) == 30
+    assert sum(len(one.text) for one in found.messages) <= MAX_TEXT
+
+
+def test_the_summary_is_given_as_far_as_it_was_asked_for(archive: Archive, sessions: Sessions) -> None:
+    sessions.set_summary("cli:1", "They spoke of shells. " * 50)
+    assert archive.read(ReadSession(key="cli:1")).summary.startswith("They spoke of shells. They")
+    assert len(archive.read(ReadSession(key="cli:1", max_chars=100)).summary) == 100
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_a_search_is_by_meaning_if_the_settings_say_so(place: Place, is_wanted: bool) -> None:
+    asked: list[object] = []
+
+    class Searched(Sessions):
+        is_durable = True
+
+        def search(self, query: str, **given: Any) -> list[Hit]:
+            asked.append((query, given["meaning"]))
+            return []
+
+    root = str(place.root)
+    with Searched(MemoryStore(rules=RULES)) as searched:
+        archive = open_archive(searched, load(), root=root, main_root=root, memory=False, meaning=lambda _: is_wanted)
+        archive.search(SearchSessions(query="pearl"))
+    assert asked == [("pearl", is_wanted)]
+
+
 def test_a_message_of_an_archived_generation_is_read(archive: Archive, sessions: Sessions) -> None:
     sessions.archive("cli:1")
     sessions.add_message("cli:1", "user", "A new one.")
@@ -207,6 +259,18 @@ def test_memory_is_recalled_with_its_source(archive: Archive) -> None:
     }
 
 
+def test_memory_of_a_conversation_with_words_of_others_is_untrusted(sessions: Sessions, place: Place) -> None:
+    class Remembering(Memory):
+        def search(self, query: str, *, limit: int = 20) -> list[Line]:
+            source = Source(key="cli:1", n=2)
+            lines = (Line(id=str(n), page="day", text=query, source=source, outside=bool(n)) for n in range(2))
+            return list(lines)[:limit]
+
+    memory = Remembering(sessions, home_of(str(place.root)))
+    found = Archive(sessions, uri=uri_of, memory=memory).recall(RecallMemory(query="boat")).memories
+    assert [(one.text, one.key, one.untrusted) for one in found] == [("boat", "cli:1", ""), ("boat", "cli:1", TOOL)]
+
+
 def test_memory_that_is_turned_off_is_not_offered(sessions: Sessions) -> None:
     with pytest.raises(NotOffered, match="turned off"):
         Archive(sessions, uri=uri_of).recall(RecallMemory(query="boat"))
@@ -243,6 +307,30 @@ def test_only_keys_with_the_prefix_are_written_to(key: str, archive: Archive, se
     with pytest.raises((NotOffered, InvalidArgument)):
         append(archive, key)
     assert {info.key: info.messages for info in sessions.list(internal=True)} == before
+
+
+def test_the_name_that_is_given_must_have_the_prefix_too(archive: Archive, sessions: Sessions) -> None:
+    sessions.add_message("agent:1", "user", "hello")
+    sessions.add_alias("agent:1", "cli:x")
+    with pytest.raises(NotOffered, match="may be appended to"):
+        append(archive, "cli:x")
+    assert len(sessions.get_history("agent:1")) == 1
+
+
+def test_a_name_that_is_given_in_the_meantime_leads_nowhere_else(place: Place) -> None:
+    class Renaming(Sessions):
+        """Gives a name to another session as soon as it was looked up."""
+
+        def resolve(self, name: str) -> str:
+            found = super().resolve(name)
+            if name == found == "agent:new":
+                self.add_alias("cli:1", name)
+            return found
+
+    with Renaming(MemoryStore(rules=RULES)) as sessions:
+        sessions.add_message("cli:1", "user", "hello")
+        assert append(Archive(sessions, uri=uri_of, write="agent:"), "agent:new")
+        assert [one.content for one in sessions.get_history("cli:1")] == ["hello"]
 
 
 def test_a_key_that_looks_like_a_path_is_just_a_key(archive: Archive, sessions: Sessions, place: Place) -> None:
@@ -302,6 +390,8 @@ def test_schemas_are_objects_that_refuse_what_they_do_not_know() -> None:
         msgspec.convert({"key": "cli:1", "path": "/"}, ReadSession)
 
 
-def test_a_store_in_memory_can_be_searched(tmp_path: Path) -> None:
+def test_a_store_in_memory_says_that_it_has_no_search() -> None:
     with nacre.open(":memory:") as sessions:
-        assert Archive(sessions, uri=uri_of).search(SearchSessions(query="pearl")).results == []
+        sessions.add_message("cli:1", "user", "a pearl")
+        with pytest.raises(NotOffered, match="in memory and have no search index"):
+            Archive(sessions, uri=uri_of).search(SearchSessions(query="pearl"))

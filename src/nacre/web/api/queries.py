@@ -145,7 +145,7 @@ def read(sessions: Sessions, key: str, query: schemas.ReadQuery) -> schemas.Conv
         count=len(items),
         total=page.total,
         has_more=has_more,
-        next_cursor=f"{items[0].generation}/{items[0].n}" if has_more else None,
+        next_cursor=cursor_before(items[0].generation, items[0].n) if has_more else None,
         items=items,
     )
 
@@ -258,6 +258,11 @@ def _head(view: View, query: schemas.ReadQuery) -> schemas.Conversation:
         next_cursor=None,
         items=[],
     )
+
+
+def cursor_before(generation: str, n: int) -> str:
+    """The cursor of a page that ends before a message."""
+    return f"{generation}/{n}"
 
 
 def _place(cursor: str) -> tuple[str, int]:
