@@ -308,6 +308,7 @@ def test_undo_brings_back_a_message_with_what_was_attached_to_it(person: Person,
     with chat(person, at=folder) as screen:
         screen.say("what is in @notes.txt ?")
         screen.until("You said: what is in @notes.txt ?")
+        screen.until_gone("Ctrl-C stops it")
         screen.say("/undo")
         screen.until("The conversation is as it was before 'what is in @notes.txt ?'")
         screen.until("Your next message has the 1 attachment of that one. > what is in @notes.txt ?")

@@ -47,7 +47,7 @@ from tests.runtime.wires import House, Voice, Wire, house, wired
 PROJECT = Path(__file__).resolve().parents[2]
 HOME, OFFICE = "home::c::ann", "office::c::ann"
 QUICK = Pace(beat=0.05, missed=400, dying=10.0, backoff=Backoff(first=0.01))
-IMPATIENT = msgspec.structs.replace(QUICK, missed=20, dying=0.5)
+IMPATIENT = msgspec.structs.replace(QUICK, missed=20, dying=0.5, taking_over=60.0)
 SETUP = WorkerSetup(count=2, module="nacre.web.worker", pace=QUICK)
 ODD = msgspec.structs.replace(SETUP, module="tests.runtime.odd_worker")
 PATIENT_START = 60.0
@@ -793,9 +793,7 @@ def test_a_turn_that_cannot_be_taken_over_keeps_none_of_the_others(
             return all(sessions.exists(key) for key in ("a", "b", "c"))
 
     async def run() -> None:
-        # On a busy machine it takes longer to take over the turns of the others.
-        pace = msgspec.structs.replace(IMPATIENT, dying=4)
-        changes: Any = {"count": 1, "pace": pace, "kill": leave_alone, "wrap": OneThatFails}
+        changes: Any = {"count": 1, "pace": IMPATIENT, "kill": leave_alone, "wrap": OneThatFails}
         async with scripted(tmp_path / "store", **changes) as kernel, anyio.create_task_group() as tasks:
             for key in ("a", "b", "c"):
                 tasks.start_soon(wait, kernel, key)

@@ -90,12 +90,14 @@ class Pace(Struct, frozen=True, kw_only=True):
     """How workers are watched, in seconds.
 
     Every `beat` a worker is asked whether it lives; after `missed` questions without an answer it is killed, and after
-    `dying` more it is replaced even if it is still there. One that was asked to end has `ending`.
+    `dying` more it is replaced even if it is still there, and `taking_over` is how long taking over its turns may take.
+    One that was asked to end has `ending`.
     """
 
     beat: float = 1.0
     missed: int = 10
     dying: float = 2.0
+    taking_over: float = 2.0
     ending: float = 1.0
     starting: float = 120.0
     backoff: Backoff = Backoff(first=0.1, longest=30.0)
@@ -328,7 +330,7 @@ class WorkerKernel:
 
         What cannot be taken over in time is logged: the next turn there waits until the process ends.
         """
-        left = dict.fromkeys(keys, f"it took longer than {self._setup.pace.dying:g} seconds")
+        left = dict.fromkeys(keys, f"it took longer than {self._setup.pace.taking_over:g} seconds")
 
         def take() -> None:
             for key in [*left]:
@@ -339,7 +341,7 @@ class WorkerKernel:
                 else:
                     del left[key]
 
-        with anyio.move_on_after(self._setup.pace.dying):
+        with anyio.move_on_after(self._setup.pace.taking_over):
             await anyio.to_thread.run_sync(take, abandon_on_cancel=True)
         for key, reason in dict(left).items():
             about = {"session": key, "reason": reason}
