@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nacre
-from nacre.integrations.openai_agents import NacreSession
+from nacre.integrations.openai_agents import NacreSession, to_messages
+from tests.event_loop import assert_loop_goes_on, async_methods
 
 HELLO: Any = {"role": "user", "content": "hello"}
 CALL: Any = {"type": "function_call", "call_id": "c1", "name": "ls", "arguments": "{}"}
@@ -366,33 +367,27 @@ def test_cancelled_appends_are_stored_or_not_and_leave_no_thread_waiting(place: 
         asyncio.run(run(sessions))
 
 
-def test_the_event_loop_goes_on_while_a_write_waits() -> None:
-    waits = Event()
+MANY = [question(n) for n in range(1000)]
+AWAITED: dict[str, Callable[[NacreSession], Awaitable[Any]]] = {
+    "get_items": lambda session: session.get_items(),
+    "add_items": lambda session: session.add_items(MANY),
+    "pop_item": lambda session: session.pop_item(),
+    "clear_session": lambda session: session.clear_session(),
+    "_atomic_replace_items": lambda session: session._atomic_replace_items(MANY),
+}
 
-    class StuckSessions(nacre.Sessions):
-        """Sessions that wait until the event loop has done something else."""
 
-        def add_messages(self, *args: Any, **named: Any) -> int:
-            assert waits.wait(60)
-            return super().add_messages(*args, **named)
+@pytest.mark.parametrize("method", AWAITED)
+def test_no_call_blocks_the_event_loop(method: str) -> None:
+    assert_loop_goes_on(
+        lambda sessions: sessions.add_messages("s", to_messages(MANY)),
+        lambda sessions: AWAITED[method](NacreSession("s", sessions)),
+        most=500,
+    )
 
-        def snapshot(self, *args: Any, **named: Any) -> nacre.Snapshot:
-            assert waits.wait(60)
-            return super().snapshot(*args, **named)
 
-    async def run(sessions: nacre.Sessions) -> None:
-        session = NacreSession("s", sessions)
-        for work in (session.add_items([HELLO]), session.get_items(5), session.pop_item()):
-            waits.clear()
-            task = asyncio.ensure_future(work)
-            await asyncio.sleep(0)
-            waits.set()
-            await task
-
-    with nacre.open(":memory:") as sessions:
-        stuck = StuckSessions.__new__(StuckSessions)
-        stuck.__dict__ |= vars(sessions)
-        asyncio.run(run(stuck))
+def test_every_method_is_tried_in_the_event_loop() -> None:
+    assert async_methods(NacreSession) <= set(AWAITED)
 
 
 def test_a_history_is_replaced_in_one_step(place: str) -> None:
