@@ -86,6 +86,8 @@ def defined(module: str) -> set[str]:
                 found.add(name)
             case ast.Assign(targets=[ast.Name(id=name)]):
                 found.add(name)
+            case _:
+                pass
     return found
 
 
@@ -100,6 +102,8 @@ def test_every_snippet_of_an_adapter_compiles_and_imports_what_is_there(snippet:
                 assert {name.name for name in names} <= defined(module)
             case ast.Attribute(value=ast.Name(id="nacre"), attr=name):
                 assert hasattr(nacre, name)
+            case _:
+                pass
 
 
 def test_every_adapter_in_the_table_has_a_snippet() -> None:
