@@ -239,7 +239,7 @@ class _Taken(NamedTuple):
 
 
 def _take(content: dict[str, Any], result: dict[str, Any] | None, reasoning: dict[str, Any] | None) -> _Taken:
-    """What a message takes of one of its contents; beside a result it takes no other text, and no image."""
+    """What a message takes of one of its contents; next to a result it takes no other text, and no image."""
     if content is result:
         return _take_result(content)
     if content is reasoning:
