@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
+import nacre
 from nacre.cli import verbs
 from nacre.config import MODEL_SETTINGS, SETTINGS, to_toml
 
@@ -67,6 +70,46 @@ def test_every_function_that_the_architecture_names_is_in_its_file() -> None:
     ]
     assert named
     assert missing == []
+
+
+ADAPTERS = (ROOT / "docs" / "adapters.md").read_text()
+SNIPPETS = re.findall(r"^```py\n(.*?)^```$", ADAPTERS, re.MULTILINE | re.DOTALL)
+
+
+def defined(module: str) -> set[str]:
+    """The names at the top level of a module, which is not imported: its framework may not be installed."""
+    path = ROOT / "src" / module.replace(".", "/")
+    found = set()
+    for node in ast.parse(path.with_suffix(".py").read_text()).body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                found.add(name)
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                found.add(name)
+            case _:
+                pass
+    return found
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_every_snippet_of_an_adapter_compiles_and_imports_what_is_there(snippet: str) -> None:
+    code = dedent(snippet)
+    # They are parts of coroutines.
+    compile(code, "docs/adapters.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.ImportFrom(module=str(module), names=names) if module.startswith("nacre."):
+                assert {name.name for name in names} <= defined(module)
+            case ast.Attribute(value=ast.Name(id="nacre"), attr=name):
+                assert hasattr(nacre, name)
+            case _:
+                pass
+
+
+def test_every_adapter_in_the_table_has_a_snippet() -> None:
+    table = re.findall(r"`(nacre\.integrations\.\w+)\.(\w+)` \|$", ADAPTERS, re.MULTILINE)
+    assert table
+    assert set(table) <= set(re.findall(r"^from (\S+) import (\w+)$", "".join(SNIPPETS), re.MULTILINE))
 
 
 @pytest.mark.parametrize("verb", [*verbs.SESSIONS, *(f"nacre {verb}" for verb in verbs.TOP)])

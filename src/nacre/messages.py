@@ -352,7 +352,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     `n` is the number of its last record, `live` the count of live messages, `numbers` those of `messages`. `expect` is
     the number of the record that last changed the history. Every write takes it as `expect`, or `version`, and is
-    refused if the history, or anything, has changed since.
+    refused if the history, or anything, has changed since. If it is `archived`, a write begins a new generation.
 
     >>> now = sessions.snapshot("cli:1")
     >>> now.n, now.live, now.expect, now.numbers
@@ -367,6 +367,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     meta: dict[str, Any] = {}
     messages: list[Message] = []
     numbers: list[int] = []
+    archived: bool = False
 
     @property
     def version(self) -> Version:

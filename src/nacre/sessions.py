@@ -472,6 +472,7 @@ class Sessions:
                 meta=session_state.meta(view, state),
                 messages=[message_of(record, view) for record in records],
                 numbers=[record.n for record in records],
+                archived=view.is_archived,
             )
 
         return self._read(key, get, Snapshot())

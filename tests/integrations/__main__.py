@@ -26,12 +26,12 @@ class Outcome(NamedTuple):
     extra: str
     version: str
     passed: int
+    skipped: int
     failed: list[str]
 
     def __str__(self) -> str:
-        return f"{self.extra} {self.version}: {self.passed} tests passed" + "".join(
-            f", {it} failed" for it in self.failed
-        )
+        failed = "".join(f", {it} failed" for it in self.failed)
+        return f"{self.extra} {self.version}: {self.passed} tests passed, {self.skipped} skipped{failed}"
 
 
 def try_adapter(extra: str, environments: str) -> Outcome:
@@ -48,17 +48,17 @@ def try_adapter(extra: str, environments: str) -> Outcome:
         "types": types,
         "example": [python, "-W", "error::ResourceWarning", example],
     }
-    passed, failed = 0, []
+    counts, failed = {"passed": 0, "skipped": 0}, []
     for part, command in commands.items():
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if part == "tests" and (count := re.search(r"(\d+) passed", run.stdout)):
-            passed = int(count[1])
+        if part == "tests":
+            counts |= {word: int(count) for count, word in re.findall(r"(\d+) (passed|skipped)", run.stdout)}
         if run.returncode:
             sys.stdout.write(run.stdout + run.stderr)
             failed.append(part)
     query = f"import importlib.metadata; print(importlib.metadata.version({package_of(extra)!r}))"
     version = subprocess.check_output([python, "-c", query], text=True).strip()
-    return Outcome(extra, version, passed, failed)
+    return Outcome(extra, version, counts["passed"], counts["skipped"], failed)
 
 
 def package_of(extra: str) -> str:
@@ -71,16 +71,19 @@ def page(outcomes: list[Outcome]) -> str:
         "# The adapters, tried",
         "",
         "Written by `make adapters`: the tests, the strict type check and the example of each adapter, with the lowest",
-        "and the newest version of its framework that the extra allows.",
+        "and the newest version of its framework that the extra allows. Tests of what that version does not",
+        "have are skipped.",
         "",
         f"Python {platform.python_version()}, {platform.system()}.",
         "",
-        "| extra | package | version | tests passed | result |",
-        "|---|---|---|---|---|",
+        "| extra | package | version | tests passed | skipped | result |",
+        "|---|---|---|---|---|---|",
     ]
     for it in outcomes:
         result = f"FAILED: {', '.join(it.failed)}" if it.failed else "passed"
-        lines.append(f"| `{it.extra}` | {package_of(it.extra)} | {it.version} | {it.passed} | {result} |")
+        lines.append(
+            f"| `{it.extra}` | {package_of(it.extra)} | {it.version} | {it.passed} | {it.skipped} | {result} |"
+        )
     return "\n".join(lines) + "\n"
 
 

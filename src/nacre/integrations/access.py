@@ -14,6 +14,7 @@ from typing import TypeAlias, TypeVar, cast
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import show
 from nacre.errors import Conflict, InvalidArgument
+from nacre.messages import Snapshot
 from nacre.sessions import Sessions
 
 T = TypeVar("T")
@@ -41,6 +42,12 @@ def awaited(sessions: AnySessions) -> AsyncSessions:
     if "awaited" not in kept:
         kept["awaited"] = AsyncSessions.of(sessions)
     return cast("AsyncSessions", kept["awaited"])
+
+
+def read_active(plain: Sessions, key: str, *, last: int | None = None) -> Snapshot:
+    """What a framework finds under a key: nothing if the session is archived, since a write begins a new generation."""
+    now = plain.snapshot(key, last=last)
+    return Snapshot() if now.archived else now
 
 
 def change(plain: Sessions, key: str, work: Callable[[], T]) -> T:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, cast
+from itertools import dropwhile
+from typing import Any, ClassVar, NamedTuple, cast
 
 from msgspec.structs import replace
 
 from nacre.checks import check_key, check_text, is_unicode, show
-from nacre.codec import encode_message
-from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
-from nacre.integrations.access import AnySessions, awaited, check_sessions, finish
-from nacre.integrations.conversation import mend_erased, read_conversation
+from nacre.client_shapes import part_text
+from nacre.errors import InvalidArgument, missing_extra
+from nacre.integrations.access import AnySessions, awaited, change, check_sessions, finish, read_active
+from nacre.integrations.conversation import is_exact, lacks_call, mend_erased, read_conversation
 from nacre.messages import ERASED_TEXT, ToolCall
 from nacre.messages import Message as Stored
 from nacre.sessions import Sessions
@@ -104,43 +105,35 @@ class NacreHistoryProvider(HistoryProvider):
 
 
 def _save(plain: Sessions, key: str, given: list[dict[str, Any]]) -> None:
-    is_archived = False
-    while True:
+    def save() -> None:
         # Only as many as are given can be the same.
         stored, expect = _read(plain, key, len(given))
-        if is_archived:
-            # A write begins a new generation, which has nothing yet.
-            stored, expect = [], 0
-        new = new_messages(stored, given)
-        if not new:
-            return
-        try:
+        if new := new_messages(stored, given):
             plain.add_messages(key, [one for message in new for one in to_stored(message)], expect=expect)
-        except Conflict:
-            # Another has written meanwhile, perhaps the same; or only archived messages were read.
-            is_archived = plain.status(key) == "archived"
-            continue
-        return
+
+    # Another may have written meanwhile, perhaps the same.
+    change(plain, key, save)
 
 
 def _read(plain: Sessions, key: str, most: int | None) -> tuple[list[dict[str, Any]], int]:
     """The last messages, and what a write expects that was made for them."""
     wanted = None if most is None else most + 1
     while True:
-        now = plain.snapshot(key, last=wanted)
-        stored = now.messages
-        is_whole = len(stored) >= now.live
-        while not is_whole and stored and _is_joined(stored[0]):
-            stored = stored[1:]
-        parts = read_conversation(mend_erased(stored, NAME, _mend), NAME, from_stored, from_chat)
+        now = read_active(plain, key, last=wanted)
+        is_whole = len(now.messages) >= now.live
+        stored = now.messages if is_whole else list(dropwhile(_is_joined, now.messages))
+        mended = list(mend_erased(stored, NAME, _mend))
         found: list[dict[str, Any]] = []
-        for one in parts:
+        for one in read_conversation(mended, NAME, from_stored, from_chat):
             if one.pop(_JOINED, False) and found:
                 found[-1]["contents"] += one["contents"]
             else:
                 found.append(one)
-        if most is None or wanted is None or is_whole or len(found) > most:
-            return (found if most is None else found[-most:]), now.expect
+        if most is None or wanted is None:
+            return found, now.expect
+        is_own = all(NAME in message.extra for message in mended)
+        if is_whole or (len(found) > most and (is_own or not lacks_call(mended))):
+            return found[-most:], now.expect
         wanted *= 2
 
 
@@ -177,13 +170,8 @@ def _identity(message: dict[str, Any]) -> tuple[str, ...]:
 def to_stored(message: dict[str, Any]) -> list[Stored]:
     """What a message of the framework is stored as: one message, or one for each result of a call."""
     made = _split(message)
-    try:
-        for one in made:
-            encode_message(one)
-        if is_unicode(json.dumps(message, ensure_ascii=False)):
-            return made
-    except InvalidMessage:
-        pass
+    if all(map(is_exact, made)):
+        return made
     # What no log holds as it is, such as NaN and half of a surrogate pair, is kept as a text.
     texts = [one["text"] for one in message["contents"] if isinstance(one.get("text"), str)]
     clean = "\n".join(texts).encode(errors="replace").decode()
@@ -220,54 +208,80 @@ def _is_result(content: dict[str, Any]) -> bool:
 
 def _store(role: str, name: str | None, contents: list[dict[str, Any]]) -> Stored:
     """One message; `contents` in its `extra` are the contents without what the message has."""
-    parts: list[dict[str, Any]] = []
-    calls: list[ToolCall] = []
-    kept: list[dict[str, Any]] = []
     result = next(filter(_is_result, contents), None)
-    reasoning = None
-    for content in contents:
-        rest = dict(content)
-        if not rest.get("additional_properties", True):
-            del rest["additional_properties"]
-        else:
-            rest.setdefault("additional_properties", None)
-        kind, text = rest["type"], rest.get("text")
-        if kind == "text" and isinstance(text, str) and result is None:
-            parts.append({"type": "text", "text": rest.pop("text")})
-        elif kind == "text_reasoning" and isinstance(text, str) and reasoning is None:
-            reasoning = rest.pop("text")
-            rest["is_reasoning"] = True
-        elif kind in ("data", "uri") and result is None and _is_image(rest):
-            parts.append({"type": "image_url", "image_url": {"url": rest.pop("uri")}})
-        elif kind == "function_call" and rest.get("call_id") and isinstance(rest.get("name"), str):
-            calls.append(ToolCall(id=rest.pop("call_id"), name=rest.pop("name"), arguments=rest.pop("arguments", None)))
-        elif content is result:
-            del rest["call_id"]
-            if isinstance(rest.get("result"), str):
-                shown = rest.pop("result")
-                parts.append({"type": "text", "text": shown})
-                if rest.get("items") == [{"type": "text", "text": shown, "additional_properties": {}}]:
-                    rest["items"] = True
-        kept.append(rest)
+    reasoning = next(filter(_is_reasoning, contents), None)
+    taken = [_take(content, result, reasoning) for content in contents]
+    parts = [one.part for one in taken if one.part is not None]
     is_text = len(parts) == 1 and parts[0]["type"] == "text"
+    own: dict[str, Any] = {}
+    kept = [one.rest for one in taken]
+    if kept != _PLAIN_TEXT:
+        own["contents"] = kept
+    if result is not None and role != "tool":
+        own["role"] = role
     return Stored(
         role="tool" if result is not None else role,
         content=parts[0]["text"] if is_text else parts or None,
-        tool_calls=tuple(calls),
+        tool_calls=tuple(one.call for one in taken if one.call is not None),
         tool_call_id=result["call_id"] if result is not None else None,
         name=name,
-        reasoning=reasoning,
-        extra={
-            NAME: {
-                **({} if kept == _PLAIN_TEXT else {"contents": kept}),
-                **({"role": role} if result is not None and role != "tool" else {}),
-            }
-        },
+        reasoning=reasoning["text"] if reasoning is not None else None,
+        extra={NAME: own},
     )
 
 
+class _Taken(NamedTuple):
+    """What a message has of a content, and the rest of it."""
+
+    rest: dict[str, Any]
+    part: dict[str, Any] | None = None
+    call: ToolCall | None = None
+
+
+def _take(content: dict[str, Any], result: dict[str, Any] | None, reasoning: dict[str, Any] | None) -> _Taken:
+    """What a message takes of one of its contents; next to a result it takes no other text, and no image."""
+    if content is result:
+        return _take_result(content)
+    if content is reasoning:
+        return _Taken({**_rest(content, "text"), "is_reasoning": True})
+    match content:
+        case {"type": "text", "text": str(text)} if result is None:
+            return _Taken(_rest(content, "text"), part={"type": "text", "text": text})
+        case {"type": "data" | "uri", "uri": str(uri)} if result is None and _is_image(content):
+            return _Taken(_rest(content, "uri"), part={"type": "image_url", "image_url": {"url": uri}})
+        case {"type": "function_call", "call_id": id, "name": str(name)} if id:
+            call = ToolCall(id=id, name=name, arguments=content.get("arguments"))
+            return _Taken(_rest(content, "call_id", "name", "arguments"), call=call)
+        case _:
+            return _Taken(_rest(content))
+
+
+def _take_result(content: dict[str, Any]) -> _Taken:
+    shown = content.get("result")
+    if not isinstance(shown, str):
+        return _Taken(_rest(content, "call_id"))
+    rest = _rest(content, "call_id", "result")
+    if rest.get("items") == [{"type": "text", "text": shown, "additional_properties": {}}]:
+        rest["items"] = True
+    return _Taken(rest, part={"type": "text", "text": shown})
+
+
+def _rest(content: dict[str, Any], *taken: str) -> dict[str, Any]:
+    """A content without some fields. Most have an empty mapping of additional properties: it is left out."""
+    rest = {name: value for name, value in content.items() if name not in taken}
+    if not rest.get("additional_properties", True):
+        del rest["additional_properties"]
+    else:
+        rest.setdefault("additional_properties", None)
+    return rest
+
+
 def _is_image(content: dict[str, Any]) -> bool:
-    return isinstance(content.get("uri"), str) and str(content.get("media_type", "")).startswith("image/")
+    return str(content.get("media_type", "")).startswith("image/")
+
+
+def _is_reasoning(content: dict[str, Any]) -> bool:
+    return content["type"] == "text_reasoning" and isinstance(content.get("text"), str)
 
 
 def _is_joined(message: Stored) -> bool:
@@ -332,14 +346,14 @@ def from_chat(message: dict[str, Any]) -> Iterable[dict[str, Any]]:
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
     contents: list[dict[str, Any]] = []
     if message["role"] == "tool":
-        shown = "\n".join(part.get("text", f"[{part['type']}]") for part in parts)
+        shown = "\n".join(map(part_text, parts))
         contents.append({"type": "function_result", "call_id": message["tool_call_id"], "result": shown})
     else:
         for part in parts:
             if part["type"] == "image_url":
                 contents.append({"type": "uri", "uri": part["image_url"]["url"], "media_type": "image/*"})
             else:
-                contents.append({"type": "text", "text": part.get("text", f"[{part['type']}]")})
+                contents.append({"type": "text", "text": part_text(part)})
     for call in message.get("tool_calls", ()):
         made = call.get("function") or {"name": call["custom"]["name"], "arguments": call["custom"]["input"]}
         contents.append({"type": "function_call", "call_id": call["id"], **made})

@@ -103,6 +103,16 @@ def with_results(messages: Iterable[Message], framework: str) -> Iterator[tuple[
             yield from ((message, False) for message in pair([message for message in run if message.role]))
 
 
+def lacks_call(messages: Iterable[Message]) -> bool:
+    """Tell whether the end of a history has a result whose call comes before it, so that more is to be read."""
+    asked: set[str] = set()
+    for message in messages:
+        if message.role == "tool" and message.tool_call_id not in asked:
+            return True
+        asked.update(call.id for call in message.tool_calls)
+    return False
+
+
 def find_crossing(messages: Sequence[Message], is_own: Sequence[bool]) -> dict[int, str]:
     """The places of those calls and results of others whose other half is own, with the name of what was called."""
     asked: dict[str, tuple[int, str]] = {}

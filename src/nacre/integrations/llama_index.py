@@ -14,9 +14,10 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from nacre.checks import check_int, check_key, check_optional_count, show
+from nacre.client_shapes import part_text
 from nacre.codec import message_of
-from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
-from nacre.integrations.access import AnySessions, awaited, blocking, check_sessions, finish
+from nacre.errors import InvalidArgument, InvalidMessage, missing_extra
+from nacre.integrations.access import AnySessions, awaited, blocking, change, check_sessions, finish, read_active
 from nacre.integrations.conversation import is_exact, mend_erased, read_conversation
 from nacre.messages import ERASED_TEXT, Message, ToolCall
 from nacre.records import AppendRecord, Pop, Truncate, View
@@ -54,15 +55,16 @@ class NacreChatStore(BaseChatStore):
 
     def set_messages(self, key: str, messages: list[ChatMessage]) -> None:
         """Replace the messages of a key, all at once."""
-        blocking(self._sessions).set_history(check_key(key), to_messages(messages))
+        plain, made = blocking(self._sessions), to_messages(messages)
+        change(plain, check_key(key), lambda: plain.set_history(key, made))
 
     def get_messages(self, key: str) -> list[ChatMessage]:
         """The messages of a key, oldest first."""
-        return _restore(blocking(self._sessions).get_history(check_key(key)))
+        return _restore(read_active(blocking(self._sessions), check_key(key)).messages)
 
     def add_message(self, key: str, message: ChatMessage) -> None:
         """Append a message."""
-        blocking(self._sessions).add_messages(check_key(key), to_messages([message]))
+        _submit(blocking(self._sessions), key, to_messages([message]))
 
     def delete_messages(self, key: str) -> list[ChatMessage] | None:
         """Take all messages of a key out of its history and return them; None if there are none."""
@@ -140,15 +142,17 @@ class NacreAsyncChatStore(AsyncDBChatStore):
         self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE
     ) -> None:
         """Append messages, all or none."""
-        if entries := _entries(messages, status):
-            await finish(awaited(self._sessions), lambda plain: plain.submit(check_key(key), entries).result())
+        given, wanted = list(messages), _check_status(status)
+        if given:
+            await finish(awaited(self._sessions), lambda plain: _submit(plain, key, _entries(given, wanted)))
 
     async def set_messages(
         self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE
     ) -> None:
         """Replace all messages of a key, archived ones too, at once."""
-        entries = [Truncate(0), AppendRecord(RECORD, {"forgotten": True}), *_entries(messages, status)]
-        await finish(awaited(self._sessions), lambda plain: plain.submit(check_key(key), entries).result())
+        given, wanted = list(messages), _check_status(status)
+        forget: list[AnyOperation] = [Truncate(0), AppendRecord(RECORD, {"forgotten": True})]
+        await finish(awaited(self._sessions), lambda plain: _submit(plain, key, [*forget, *_entries(given, wanted)]))
 
     async def delete_message(self, key: str, idx: int) -> ChatMessage | None:
         """Take the active message at an index out and return it; None if there is none."""
@@ -162,7 +166,11 @@ class NacreAsyncChatStore(AsyncDBChatStore):
             operations.append(Truncate(0))
         if wanted != MessageStatus.ACTIVE:
             operations.append(AppendRecord(RECORD, {"forgotten": True}))
-        await finish(awaited(self._sessions), lambda plain: plain.update(check_key(key), operations))
+
+        def delete(plain: Sessions) -> None:
+            change(plain, check_key(key), lambda: plain.update(key, operations))
+
+        await finish(awaited(self._sessions), delete)
 
     async def delete_oldest_messages(self, key: str, n: int) -> list[ChatMessage]:
         """Take the oldest active messages out and return them."""
@@ -191,58 +199,56 @@ def _keys(plain: Sessions) -> list[str]:
     return [info.key for info in plain.list(order="key") if info.messages]
 
 
+def _submit(plain: Sessions, key: str, operations: Sequence[AnyOperation]) -> None:
+    """Store operations as one step, which may begin a session."""
+    change(plain, check_key(key), lambda: plain.submit(key, operations).result())
+
+
 def _delete_all(plain: Sessions, key: str) -> list[ChatMessage] | None:
-    while True:
-        now = plain.snapshot(check_key(key))
-        if not now.messages:
-            return None
-        try:
-            is_done = plain.update(key, [Truncate(0)], expect=now.expect)
-        except Conflict:
-            continue
-        # Archived sessions are read, and nothing is taken out of them.
+    def take() -> list[ChatMessage] | None:
+        now = read_active(plain, key)
+        is_done = now.messages and plain.update(key, [Truncate(0)], expect=now.expect)
         return _restore(now.messages) if is_done else None
+
+    return change(plain, check_key(key), take)
 
 
 def _delete(plain: Sessions, key: str, idx: int) -> ChatMessage | None:
     """Take one message out; those after it are appended again."""
     check_int(idx, "idx")
-    while True:
-        now = plain.snapshot(check_key(key), last=-idx if idx < 0 else None)
+
+    def take() -> ChatMessage | None:
+        now = read_active(plain, key, last=-idx if idx < 0 else None)
         at = idx + len(now.messages) if idx < 0 else idx
         if not 0 <= at < len(now.messages):
             return None
         operations: list[AnyOperation] = [Pop()] * (len(now.messages) - at)
-        try:
-            is_done = plain.update(key, [*operations, *now.messages[at + 1 :]], expect=now.expect)
-        except Conflict:
-            continue
-        if not is_done:
-            return None
-        return next(iter(_restore(now.messages[at : at + 1])), None)
+        is_done = plain.update(key, [*operations, *now.messages[at + 1 :]], expect=now.expect)
+        return next(iter(_restore(now.messages[at : at + 1])), None) if is_done else None
+
+    return change(plain, check_key(key), take)
 
 
 def _take_oldest(plain: Sessions, key: str, n: int, *, is_archived: bool) -> list[ChatMessage]:
     check_int(n, "n", least=0)
-    while True:
-        now = plain.snapshot(check_key(key))
-        count = min(n, len(now.messages))
-        if not count:
+
+    def take() -> list[ChatMessage]:
+        now = read_active(plain, key)
+        oldest = now.messages[:n]
+        if not oldest:
             return []
-        operations: list[AnyOperation] = [Truncate(len(now.messages) - count)]
+        operations: list[AnyOperation] = [Truncate(len(now.messages) - len(oldest))]
         if is_archived:
-            operations.append(AppendRecord(RECORD, {"archived": now.numbers[:count]}))
-        try:
-            is_done = plain.update(key, operations, expect=now.expect)
-        except Conflict:
-            continue
-        return _restore(now.messages[:count]) if is_done else []
+            operations.append(AppendRecord(RECORD, {"archived": now.numbers[:n]}))
+        return _restore(oldest) if plain.update(key, operations, expect=now.expect) else []
+
+    return change(plain, check_key(key), take)
 
 
 def _of_status(plain: Sessions, key: str, status: MessageStatus | None) -> list[ChatMessage]:
-    if status == MessageStatus.ACTIVE:
-        return _restore(plain.get_history(key))
-    now = plain.snapshot(key)
+    now = read_active(plain, key)
+    if status == MessageStatus.ACTIVE or not now.n:
+        return _restore(now.messages)
     found: dict[int, Message] = {}
     numbers: list[int] = []
     for entry in plain.records(key, RECORD, before=now.n + 1):
@@ -265,7 +271,7 @@ def _of_status(plain: Sessions, key: str, status: MessageStatus | None) -> list[
 
 def _entries(messages: Sequence[ChatMessage], status: MessageStatus) -> list[Message | AppendRecord]:
     made = to_messages(messages)
-    if _check_status(status) == MessageStatus.ACTIVE:
+    if status == MessageStatus.ACTIVE:
         return list(made)
     return [AppendRecord(RECORD, {"message": one.to_mapping()}) for one in made]
 
@@ -369,7 +375,7 @@ def _from_chat(message: Fields) -> list[ChatMessage]:
         if part["type"] == "image_url":
             blocks.append({"block_type": "image", "url": part["image_url"]["url"]})
         else:
-            blocks.append({"block_type": "text", "text": part.get("text", f"[{part['type']}]")})
+            blocks.append({"block_type": "text", "text": part_text(part)})
     more = {name: message[name] for name in ("tool_calls", "tool_call_id") if name in message}
     fields = {"role": message["role"], "additional_kwargs": more, "blocks": blocks}
     return [ChatMessage.model_validate(fields)]

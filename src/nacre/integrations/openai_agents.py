@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from itertools import takewhile
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary
@@ -26,8 +27,8 @@ from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, show
 from nacre.client_shapes import part_text
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
-from nacre.integrations.access import AnySessions, awaited, check_sessions, finish
-from nacre.integrations.conversation import is_exact_json, read_conversation
+from nacre.integrations.access import AnySessions, awaited, change, check_sessions, finish, read_active
+from nacre.integrations.conversation import is_exact_json, lacks_call, read_conversation, with_results
 from nacre.messages import ERASED_TEXT, Message, ToolCall, Version, is_erased
 from nacre.records import Pop, Truncate
 from nacre.sessions import AnyOperation, Sessions
@@ -151,13 +152,18 @@ class NacreSession:
 
     async def clear_session(self) -> None:
         """Begin with an empty history."""
-        await finish(self._sessions, lambda plain: plain.clear(self.session_id))
+
+        def clear(plain: Sessions) -> None:
+            change(plain, self.session_id, lambda: plain.clear(self.session_id))
+
+        await finish(self._sessions, clear)
 
     # ---- what the SDK's own wrappers look for, to compact a history in one step
 
     async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
         def replace_all(plain: Sessions) -> None:
-            plain.set_history(self.session_id, to_messages(items))
+            messages = to_messages(items)
+            change(plain, self.session_id, lambda: plain.set_history(self.session_id, messages))
 
         await finish(self._sessions, replace_all)
         return True
@@ -170,7 +176,7 @@ class NacreSession:
         None if others have written among them, whose messages are several items or none, or if the SDK is too old.
         """
         make = getattr(sdk_session, "_CompactionSnapshot", None)
-        now = await self._sessions.call(lambda plain: plain.snapshot(self.session_id, last=limit))
+        now = await self._sessions.call(lambda plain: read_active(plain, self.session_id, last=limit))
         if make is None or not all(NAME in message.extra for message in now.messages):
             return None
 
@@ -209,15 +215,19 @@ class NacreSession:
                 return cast("list[TResponseInputItem]", _decode(b"[%b]" % b",".join(last)))
         wanted = most
         while True:
-            now = plain.snapshot(self.session_id, last=wanted)
-            items = list(read_conversation(map(_mend, now.messages), NAME, to_item, from_chat))
+            now = read_active(plain, self.session_id, last=wanted)
+            messages = list(map(_mend, now.messages))
+            items = list(read_conversation(messages, NAME, to_item, from_chat))
+            is_whole, is_own = len(messages) >= now.live, all(NAME in message.extra for message in messages)
+            if most is None or wanted is None or is_whole:
+                break
             # Messages of others may be several items, or none.
-            if most is None or wanted is None or len(items) >= most or len(now.messages) >= now.live:
+            if len(items) >= most and (is_own or not lacks_call(messages)):
                 break
             wanted *= 2
         items = items if most is None else items[-most:]
-        if most is not None and most <= _MAX_KEPT and now.n and not any(map(_is_text, now.messages)):
-            is_whole = len(now.messages) >= now.live
+        # How messages of others are read depends on what comes after them: they are not remembered.
+        if most is not None and most <= _MAX_KEPT and now.n and is_own and not any(map(_is_text, messages)):
             kept = list(map(_encode, items))
             tail = _Tail(Version(now.n, now.generation), kept, len(kept), sum(map(len, kept)), is_whole)
             self._tails.put(self.session_id, tail)
@@ -227,7 +237,7 @@ class NacreSession:
         given = list(items)
         messages = to_messages(given)
         before = self._tails.get(self.session_id)
-        number = plain.add_messages(self.session_id, messages)
+        number = change(plain, self.session_id, lambda: plain.add_messages(self.session_id, messages))
         self._tails.put(self.session_id, None)
         if before is None or before.version.n + len(given) != number or any(map(_is_text, messages)):
             return
@@ -242,33 +252,38 @@ class NacreSession:
         self._tails.put(self.session_id, _Tail(version, kept, len(kept), size, is_whole))
 
     def _pop(self, plain: Sessions) -> TResponseInputItem | None:
-        while True:
-            now = plain.snapshot(self.session_id, last=1)
+        def pop_last() -> TResponseInputItem | None:
+            now = read_active(plain, self.session_id, last=1)
             if not now.messages:
                 return None
+            operations: list[AnyOperation] = [Pop()]
             last = _mend(now.messages[0])
-            try:
-                if NAME in last.extra:
-                    plain.update(self.session_id, [Pop()], expect=now.expect)
-                    return cast("TResponseInputItem", to_item(last))
-                # A message of others may be several items: those that stay are written again as our own.
-                found = plain.snapshot(self.session_id)
-                run = _foreign_end(found.messages)
-                items = list(read_conversation(run, NAME, to_item, from_chat))
-                kept = to_messages(items[:-1])
-                plain.update(self.session_id, [*([Pop()] * len(run)), *kept], expect=found.expect)
-                if items:
-                    return cast("TResponseInputItem", items[-1])
-            except Conflict:
-                continue
+            if NAME in last.extra:
+                item = to_item(last)
+            else:
+                now = read_active(plain, self.session_id)
+                item, operations = _pop_foreign(list(map(_mend, now.messages)))
+            # Nothing is changed if the session was archived or deleted meanwhile.
+            is_popped = plain.update(self.session_id, operations, expect=now.expect)
+            return cast("TResponseInputItem", item) if is_popped else None
+
+        return change(plain, self.session_id, pop_last)
 
 
-def _foreign_end(messages: list[Message]) -> list[Message]:
-    """The messages at the end that others wrote."""
-    at = len(messages)
-    while at and NAME not in _mend(messages[at - 1]).extra:
-        at -= 1
-    return messages[at:]
+def _pop_foreign(messages: list[Message]) -> tuple[Item, list[AnyOperation]]:
+    """The last item of a history that others have written to last, and the operations that take it off.
+
+    Their messages may be several items: those that stay are written again as our own. If they are none, the item
+    before them is the last.
+    """
+    count = next((at for at, message in enumerate(reversed(messages)) if NAME in message.extra), len(messages))
+    shown = takewhile(lambda one: not one[1], reversed(list(with_results(messages, NAME))))
+    items = [item for message, _ in reversed(list(shown)) for item in from_chat(message.to_openai())]
+    if items:
+        return items[-1], [*[Pop()] * count, *to_messages(items[:-1])]
+    if count < len(messages):
+        return to_item(messages[-count - 1]), [Pop()] * (count + 1)
+    return None, [Pop()] * count
 
 
 # ---- items as messages

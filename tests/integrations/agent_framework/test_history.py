@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterable, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 import nacre
 from nacre.history.pairing import pair
 from nacre.integrations.agent_framework import NacreHistoryProvider, to_stored
+from tests.event_loop import assert_loop_goes_on, async_methods
 
 KINDS: dict[str, list[Content]] = {
     "text": [Content.from_text("hello")],
@@ -168,16 +169,73 @@ def test_an_erased_message_leaves_calls_and_results_paired(at: int, place: str) 
         asyncio.run(run(sessions))
 
 
-def test_an_archived_session_begins_again(place: str) -> None:
+def test_an_archived_session_is_not_there_and_begins_again(place: str) -> None:
+    turn = [Message("user", ["a"]), Message("assistant", ["b"])]
+
     async def run(sessions: nacre.Sessions) -> list[str]:
         provider = NacreHistoryProvider(sessions)
-        await provider.save_messages("s", [Message("user", ["a"]), Message("assistant", ["b"])])
+        await provider.save_messages("s", turn)
         sessions.archive("s")
-        await provider.save_messages("s", [Message("user", ["c"]), Message("assistant", ["d"])])
+        assert await provider.get_messages("s") == []
+        # What the archived conversation has is no message of the new one.
+        await provider.save_messages("s", [*turn, Message("user", ["c"])])
         return [one.text for one in await provider.get_messages("s")]
 
     with nacre.open(place) as sessions:
-        assert asyncio.run(run(sessions)) == ["c", "d"]
+        assert asyncio.run(run(sessions)) == ["a", "b", "c"]
+
+
+def test_a_save_after_another_process_has_deleted_or_archived_the_session(lasting_place: str) -> None:
+    async def run(sessions: nacre.Sessions, other: nacre.Sessions) -> None:
+        provider = NacreHistoryProvider(sessions)
+        for end in (other.archive, other.delete):
+            await provider.save_messages("s", [Message("user", ["a"]), Message("assistant", ["b"])])
+            end("s")
+            await provider.save_messages("s", [Message("user", ["c"]), Message("assistant", ["d"])])
+            assert [one.text for one in await provider.get_messages("s")] == ["c", "d"]
+            other.delete("s")
+
+    with nacre.open(lasting_place) as sessions, nacre.open(lasting_place) as other:
+        asyncio.run(run(sessions, other))
+
+
+def test_the_last_messages_are_the_end_of_all_whoever_wrote_them() -> None:
+    calls = [{"id": id, "type": "function", "function": {"name": "ls", "arguments": "{}"}} for id in ("c2", "c3")]
+
+    async def run(sessions: nacre.Sessions) -> None:
+        await NacreHistoryProvider(sessions).save_messages(
+            "s", [Message("user", ["ls"]), Message("assistant", [Content.from_function_call("c1", "ls")])]
+        )
+        sessions.add_full_message("s", {"role": "assistant", "content": None, "tool_calls": calls})
+        sessions.add_full_message("s", {"role": "tool", "content": "a.py", "tool_call_id": "c1"})
+        found = dicts(await NacreHistoryProvider(sessions).get_messages("s"))
+        for last in range(1, len(found) + 1):
+            assert dicts(await NacreHistoryProvider(sessions, last=last).get_messages("s")) == found[-last:]
+
+    with nacre.open(":memory:") as sessions:
+        asyncio.run(run(sessions))
+
+
+# ---- the event loop
+
+MANY = [Message("user", [f"{n}"]) for n in range(1000)]
+AWAITED: dict[str, Callable[[NacreHistoryProvider], Awaitable[object]]] = {
+    "get_messages": lambda provider: provider.get_messages("s"),
+    "save_messages": lambda provider: provider.save_messages("s", MANY),
+}
+
+
+@pytest.mark.parametrize("method", AWAITED)
+def test_no_call_blocks_the_event_loop(method: str) -> None:
+    assert_loop_goes_on(
+        lambda sessions: asyncio.run(NacreHistoryProvider(sessions).save_messages("s", MANY[::2])),
+        lambda sessions: AWAITED[method](NacreHistoryProvider(sessions)),
+        most=500,
+    )
+
+
+def test_every_method_is_tried_in_the_event_loop() -> None:
+    assert async_methods(NacreHistoryProvider) == set(AWAITED)
 
 
 # ---- a real agent

@@ -101,19 +101,3 @@ def test_a_cancelled_save_is_stored_whole_or_not_and_can_be_retried(root: Path) 
 
     with nacre.open(root) as sessions:
         assert asyncio.run(play(NacreHistoryProvider(sessions))) == ["q", "a"]
-
-
-def test_the_event_loop_goes_on_meanwhile(root: Path) -> None:
-    async def longest(provider: NacreHistoryProvider) -> list[int]:
-        found = []
-        turn = [Message("user", [f"{n}"]) for n in range(2000)]
-        for task in (provider.save_messages("s1", turn), provider.get_messages("s1")):
-            running, ticks = asyncio.ensure_future(task), 0
-            while not running.done():
-                await asyncio.sleep(0)
-                ticks += 1
-            found.append(ticks)
-        return found
-
-    with nacre.open(root) as sessions:
-        assert min(asyncio.run(longest(NacreHistoryProvider(sessions)))) > 20

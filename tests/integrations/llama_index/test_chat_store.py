@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from llama_index.core.storage.chat_store.sql import SQLAlchemyChatStore
 
 import nacre
 from nacre.integrations.llama_index import NacreAsyncChatStore, NacreChatStore
+from tests.event_loop import assert_loop_goes_on, async_methods
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
 MESSAGES = [
@@ -248,21 +249,64 @@ def test_messages_that_a_rewind_brings_back_are_not_archived(place: str) -> None
         asyncio.run(play())
 
 
-def test_nothing_is_taken_out_of_an_archived_session(place: str) -> None:
-    async def take(store: NacreAsyncChatStore) -> list[Any]:
-        return [
-            await store.delete_message("c1", 0),
-            await store.delete_oldest_messages("c1", 1),
-            await store.archive_oldest_messages("c1", 1),
+def test_an_archived_session_is_not_there_and_begins_again(place: str) -> None:
+    async def play(store: NacreAsyncChatStore) -> None:
+        await store.add_messages("c1", TURN)
+        await store.archive_oldest_messages("c1", 1)
+        sessions.archive("c1")
+        for status in (*MessageStatus, None):
+            assert await store.get_messages("c1", status) == []
+            await store.delete_messages("c1", status)
+        assert await store.delete_message("c1", 0) is None
+        assert await store.delete_oldest_messages("c1", 1) == await store.archive_oldest_messages("c1", 1) == []
+        assert (sessions.status("c1"), await store.get_keys()) == ("archived", [])
+        await store.add_message("c1", TURN[0], MessageStatus.ARCHIVED)
+        assert contents(await store.get_messages("c1", None)) == contents(TURN[:1])
+
+    def play_blocking(store: NacreChatStore) -> None:
+        store.set_messages("c2", TURN)
+        sessions.archive("c2")
+        assert [store.get_messages("c2"), store.delete_messages("c2"), store.delete_last_message("c2")] == [
+            [],
+            None,
+            None,
         ]
+        assert (sessions.status("c2"), store.get_keys()) == ("archived", [])
+        store.add_message("c2", TURN[0])
+        assert contents(store.get_messages("c2")) == contents(TURN[:1])
 
     with nacre.open(place) as sessions:
-        store = NacreChatStore(sessions)
-        store.set_messages("c1", TURN)
-        sessions.archive("c1")
-        assert [store.delete_last_message("c1"), store.delete_messages("c1")] == [None, None]
-        assert asyncio.run(take(NacreAsyncChatStore(sessions))) == [None, [], []]
-        assert contents(store.get_messages("c1")) == contents(TURN)
+        asyncio.run(play(NacreAsyncChatStore(sessions)))
+        play_blocking(NacreChatStore(sessions))
+
+
+def test_a_write_after_another_process_has_deleted_or_archived_the_session(root: Path) -> None:
+    async def play(sessions: nacre.Sessions, other: nacre.Sessions) -> None:
+        store, awaited = NacreChatStore(sessions), NacreAsyncChatStore(sessions)
+        writes: list[Callable[[], Any]] = [
+            lambda: store.add_message("k", TURN[0]),
+            lambda: store.set_messages("k", TURN[:1]),
+            lambda: store.delete_messages("k"),
+            lambda: store.delete_message("k", 0),
+            lambda: store.delete_last_message("k"),
+            lambda: awaited.add_message("k", TURN[0]),
+            lambda: awaited.set_messages("k", TURN[:1]),
+            lambda: awaited.delete_message("k", 0),
+            lambda: awaited.delete_messages("k"),
+            lambda: awaited.delete_oldest_messages("k", 1),
+            lambda: awaited.archive_oldest_messages("k", 1),
+        ]
+        for at, write in enumerate(writes):
+            for end in (other.archive, other.delete):
+                store.set_messages("k", TURN)
+                end("k")
+                done = write()
+                if asyncio.iscoroutine(done):
+                    await done
+                assert contents(store.get_messages("k")) == (contents(TURN[:1]) if at in (0, 1, 5, 6) else [])
+
+    with nacre.open(root) as sessions, nacre.open(root) as other:
+        asyncio.run(play(sessions, other))
 
 
 # ---- wrong arguments, the event loop, and a process that is killed
@@ -325,23 +369,47 @@ def test_what_comes_after_a_cancelled_change_is_stored_after_it(root: Path) -> N
         assert asyncio.run(main(sessions)) == ["new"]
 
 
-def test_no_call_blocks_the_event_loop(root: Path) -> None:
-    class Slow(nacre.Sessions):
-        def add_messages(self, *args: Any, **named: Any) -> int:
-            time.sleep(0.3)
-            return super().add_messages(*args, **named)
+MANY = [ChatMessage(f"{n}") for n in range(1000)]
+OF_CALLS: dict[str, Callable[[NacreChatStore], Awaitable[Any]]] = {
+    "aset_messages": lambda store: store.aset_messages("k", MANY),
+    "aget_messages": lambda store: store.aget_messages("k"),
+    "async_add_message": lambda store: store.async_add_message("k", MANY[0]),
+    "adelete_messages": lambda store: store.adelete_messages("k"),
+    "adelete_message": lambda store: store.adelete_message("k", 0),
+    "adelete_last_message": lambda store: store.adelete_last_message("k"),
+    "aget_keys": lambda store: store.aget_keys(),
+}
+AWAITED: dict[str, Callable[[NacreAsyncChatStore], Awaitable[Any]]] = {
+    "get_messages": lambda store: store.get_messages("k", None),
+    "count_messages": lambda store: store.count_messages("k"),
+    "add_message": lambda store: store.add_message("k", MANY[0]),
+    "add_messages": lambda store: store.add_messages("k", MANY),
+    "set_messages": lambda store: store.set_messages("k", MANY),
+    "delete_message": lambda store: store.delete_message("k", 0),
+    "delete_messages": lambda store: store.delete_messages("k"),
+    "delete_oldest_messages": lambda store: store.delete_oldest_messages("k", 900),
+    "archive_oldest_messages": lambda store: store.archive_oldest_messages("k", 900),
+    "get_keys": lambda store: store.get_keys(),
+}
 
-    async def main() -> None:
-        with nacre.open(root) as sessions:
-            sessions.__class__ = Slow
-            adding = asyncio.create_task(NacreChatStore(sessions).async_add_message("k", ChatMessage("x")))
-            steps = 0
-            while not adding.done():
-                await asyncio.sleep(0.01)
-                steps += 1
-            assert steps > 5
 
-    asyncio.run(main())
+def fill(sessions: nacre.Sessions) -> None:
+    NacreChatStore(sessions).set_messages("k", MANY)
+
+
+@pytest.mark.parametrize("method", OF_CALLS)
+def test_no_call_blocks_the_event_loop(method: str) -> None:
+    assert_loop_goes_on(fill, lambda sessions: OF_CALLS[method](NacreChatStore(sessions)), most=500)
+
+
+@pytest.mark.parametrize("method", AWAITED)
+def test_no_call_of_the_async_store_blocks_the_event_loop(method: str) -> None:
+    assert_loop_goes_on(fill, lambda sessions: AWAITED[method](NacreAsyncChatStore(sessions)), most=500)
+
+
+def test_every_method_is_tried_in_the_event_loop() -> None:
+    assert async_methods(NacreChatStore) == set(OF_CALLS)
+    assert async_methods(NacreAsyncChatStore) == set(AWAITED)
 
 
 CHILD = """

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import weakref
+from collections.abc import Awaitable, Callable
 from threading import Event
 from typing import Any
 
@@ -15,9 +16,12 @@ import pytest
 from agents import SessionSettings
 from agents.memory import Session, is_openai_responses_compaction_aware_session
 from agents.memory import session as sdk_session
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nacre
-from nacre.integrations.openai_agents import NacreSession
+from nacre.integrations.openai_agents import NacreSession, to_messages
+from tests.event_loop import assert_loop_goes_on, async_methods
 
 HELLO: Any = {"role": "user", "content": "hello"}
 CALL: Any = {"type": "function_call", "call_id": "c1", "name": "ls", "arguments": "{}"}
@@ -190,6 +194,129 @@ def test_messages_of_others_are_items_and_can_be_popped_one_by_one(place: str) -
         asyncio.run(run(sessions))
 
 
+def test_the_last_item_is_popped_whatever_others_have_written_last(place: str) -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        session = NacreSession("s", sessions)
+        await session.add_items([HELLO, CALL])
+        sessions.add_full_message("s", {"role": "tool", "content": "a.py", "tool_call_id": "c1"})
+        # They are no items: a note, and a result without a call.
+        sessions.add_full_message("s", nacre.Message(role="", extra={"type": "note"}))
+        sessions.add_full_message("s", {"role": "tool", "content": "b.py", "tool_call_id": "c2"})
+        assert await session.get_items() == [HELLO, CALL, RESULT]
+        assert await session.pop_item() == RESULT
+        sessions.add_full_message("s", nacre.Message(role="", extra={"type": "note"}))
+        assert [await session.pop_item() for _ in range(3)] == [CALL, HELLO, None]
+
+    with nacre.open(place) as sessions:
+        asyncio.run(run(sessions))
+
+
+mixed = st.lists(
+    st.sampled_from(
+        [
+            [HELLO],
+            [CALL],
+            [RESULT],
+            nacre.Message(role="user", content="x"),
+            nacre.Message(role="", extra={"type": "note"}),
+            nacre.Message(role="assistant", content="x"),
+            nacre.Message(role="assistant", tool_calls=(nacre.ToolCall(id="c1", name="ls", arguments="{}"),)),
+            nacre.Message(
+                role="assistant",
+                tool_calls=tuple(nacre.ToolCall(id=id, name="ls", arguments="{}") for id in ("c2", "c3")),
+            ),
+            *(nacre.Message(role="tool", content="a.py", tool_call_id=id) for id in ("c1", "c2", "c3")),
+        ]
+    ),
+    max_size=8,
+)
+
+
+def ids_once(script: list[Any]) -> bool:
+    """Tell whether others use no id twice: which of two is given another depends on how much is read."""
+    ids = [call.id for one in script if isinstance(one, nacre.Message) for call in one.tool_calls]
+    return len(ids) == len(set(ids))
+
+
+@settings(max_examples=200)
+@given(mixed.filter(ids_once), st.integers(1, 4))
+def test_a_limit_gives_the_end_of_all_items_whoever_wrote_them(script: list[Any], limit: int) -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        session, items = NacreSession("s", sessions), list[Any]()
+        for one in script:
+            if isinstance(one, list):
+                await session.add_items(one)
+            else:
+                sessions.add_full_message("s", one)
+            items = await session.get_items()
+            assert await session.get_items(limit) == items[-limit:]
+        while items:
+            assert await session.pop_item() == items[-1]
+            # A call of others whose result was taken off has been interrupted.
+            items = await session.get_items()
+            assert await session.get_items(limit) == items[-limit:]
+
+    with nacre.open(":memory:") as sessions:
+        asyncio.run(run(sessions))
+
+
+def test_the_result_of_a_call_of_others_takes_the_place_of_the_words_for_it(place: str) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+
+    async def run(sessions: nacre.Sessions) -> None:
+        session = NacreSession("s", sessions)
+        sessions.add_full_message("s", {"role": "assistant", "content": None, "tool_calls": [call]})
+        for limit in (None, 10):
+            assert await session.get_items(limit) == [CALL, {**RESULT, "output": "interrupted, outcome unknown"}]
+        await session.add_items([RESULT])
+        for limit in (None, 10):
+            assert await session.get_items(limit) == [CALL, RESULT]
+
+    with nacre.open(place) as sessions:
+        asyncio.run(run(sessions))
+
+
+def test_an_archived_session_is_not_there_and_begins_again(place: str) -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        session = NacreSession("s", sessions)
+        await session.add_items([HELLO, CALL])
+        assert await session.get_items(5) == [HELLO, CALL]
+        sessions.archive("s")
+        for _ in range(2):
+            assert await session.get_items() == await session.get_items(5) == []
+            assert await session.pop_item() is None
+            await session.clear_session()
+        assert sessions.status("s") == "archived"
+        await session.add_items([RESULT])
+        assert await session.get_items() == await session.get_items(5) == [RESULT]
+
+    with nacre.open(place) as sessions:
+        asyncio.run(run(sessions))
+
+
+WRITES: dict[str, Callable[[NacreSession], Awaitable[Any]]] = {
+    "add_items": lambda session: session.add_items([question(1)]),
+    "pop_item": lambda session: session.pop_item(),
+    "clear_session": lambda session: session.clear_session(),
+    "_atomic_replace_items": lambda session: session._atomic_replace_items([question(1)]),
+}
+
+
+@pytest.mark.parametrize("method", WRITES)
+@pytest.mark.parametrize("end", ["delete", "archive"])
+def test_what_another_process_has_deleted_or_archived_begins_again(lasting_place: str, method: str, end: str) -> None:
+    async def run(sessions: nacre.Sessions, other: nacre.Sessions) -> None:
+        session = NacreSession("s", sessions)
+        await session.add_items([HELLO])
+        getattr(other, end)("s")
+        await WRITES[method](session)
+        expected = [question(1)] if "items" in method else []
+        assert await session.get_items() == await session.get_items(5) == expected
+
+    with nacre.open(lasting_place) as sessions, nacre.open(lasting_place) as other:
+        asyncio.run(run(sessions, other))
+
+
 def test_a_cancelled_append_is_done_when_the_caller_goes_on() -> None:
     begun, goes_on = Event(), Event()
 
@@ -240,33 +367,27 @@ def test_cancelled_appends_are_stored_or_not_and_leave_no_thread_waiting(place: 
         asyncio.run(run(sessions))
 
 
-def test_the_event_loop_goes_on_while_a_write_waits() -> None:
-    waits = Event()
+MANY = [question(n) for n in range(1000)]
+AWAITED: dict[str, Callable[[NacreSession], Awaitable[Any]]] = {
+    "get_items": lambda session: session.get_items(),
+    "add_items": lambda session: session.add_items(MANY),
+    "pop_item": lambda session: session.pop_item(),
+    "clear_session": lambda session: session.clear_session(),
+    "_atomic_replace_items": lambda session: session._atomic_replace_items(MANY),
+}
 
-    class StuckSessions(nacre.Sessions):
-        """Sessions that wait until the event loop has done something else."""
 
-        def add_messages(self, *args: Any, **named: Any) -> int:
-            assert waits.wait(60)
-            return super().add_messages(*args, **named)
+@pytest.mark.parametrize("method", AWAITED)
+def test_no_call_blocks_the_event_loop(method: str) -> None:
+    assert_loop_goes_on(
+        lambda sessions: sessions.add_messages("s", to_messages(MANY)),
+        lambda sessions: AWAITED[method](NacreSession("s", sessions)),
+        most=500,
+    )
 
-        def snapshot(self, *args: Any, **named: Any) -> nacre.Snapshot:
-            assert waits.wait(60)
-            return super().snapshot(*args, **named)
 
-    async def run(sessions: nacre.Sessions) -> None:
-        session = NacreSession("s", sessions)
-        for work in (session.add_items([HELLO]), session.get_items(5), session.pop_item()):
-            waits.clear()
-            task = asyncio.ensure_future(work)
-            await asyncio.sleep(0)
-            waits.set()
-            await task
-
-    with nacre.open(":memory:") as sessions:
-        stuck = StuckSessions.__new__(StuckSessions)
-        stuck.__dict__ |= vars(sessions)
-        asyncio.run(run(stuck))
+def test_every_method_is_tried_in_the_event_loop() -> None:
+    assert async_methods(NacreSession) <= set(AWAITED)
 
 
 def test_a_history_is_replaced_in_one_step(place: str) -> None:
