@@ -70,6 +70,17 @@ def test_an_archived_generation_counts_too(sessions: Sessions, has_guest_words: 
     assert has_guest_words("cli:2")
 
 
+def test_it_remembers_no_more_generations_than_it_is_told(sessions: Sessions) -> None:
+    keys = [f"cli:{n}" for n in range(2, 12)]
+    for key in keys:
+        sessions.fork("guest:1", key)
+    has_guest_words = GuestWords(sessions, lambda key: key.startswith("guest:"), remembered=4)
+    for _ in range(2):
+        for key in keys:
+            assert has_guest_words(key)
+            assert len(has_guest_words.writers) <= 4
+
+
 def test_what_cannot_be_read_is_taken_for_a_guests() -> None:
     class Unreadable(Sessions):
         def read_generations(self, key: str, get: object) -> Any:

@@ -28,11 +28,12 @@ class GuestWords:
 
     It may if it is a guest's, by what `is_guest` says of its key, or a fork that shares the past of a guest's. A child
     is judged as the session it works for, and what cannot be read as a guest's. May be called from any thread.
+    It remembers the writers of as many generations as `remembered` says.
     """
 
-    def __init__(self, sessions: Sessions, is_guest: Callable[[str], bool]) -> None:
-        self._sessions, self._is_guest = sessions, is_guest
-        self._writers: dict[str, Sequence[str]] = {}
+    def __init__(self, sessions: Sessions, is_guest: Callable[[str], bool], *, remembered: int = 10_000) -> None:
+        self._sessions, self._is_guest, self._remembered = sessions, is_guest, remembered
+        self.writers: dict[str, Sequence[str]] = {}
         """The keys of those who wrote a generation, by its uid: they never change."""
 
     def __call__(self, key: str) -> bool:
@@ -45,10 +46,15 @@ class GuestWords:
         return any(self._is_guest(outermost(self._sessions, writer)) for writer in writers)
 
     def _writers_of(self, view: View) -> Sequence[str]:
-        if view.uid not in self._writers:
+        writers = self.writers.get(view.uid)
+        if writers is None:
             first = view.find(1)
             # Only a fork begins with the header of another generation. Each header names who wrote what follows it.
             is_fork = first is None or first.uid != view.uid
             headers = (record for record in view.back(view.n) if record.t == "open") if is_fork else ()
-            self._writers[view.uid] = [record.sid for record in headers if record.sid]
-        return self._writers[view.uid]
+            writers = [record.sid for record in headers if record.sid]
+            # A server may be asked for years about sessions that come and go: to read some again is cheap.
+            if len(self.writers) >= self._remembered:
+                self.writers.clear()
+            self.writers[view.uid] = writers
+        return writers

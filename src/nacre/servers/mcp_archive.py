@@ -6,7 +6,7 @@ is bounded, and says of each text that is not the owner's own, or their agent's,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,8 +19,7 @@ from nacre.errors import InvalidArgument, NacreError, SessionNotFound
 from nacre.history import every_message
 from nacre.keys import is_internal
 from nacre.memory.agent_memory import Memory
-from nacre.memory.store import Line
-from nacre.messages import ERASED_TEXT, Hit, Message, SessionInfo, Stored, is_erased, place_of
+from nacre.messages import ERASED_TEXT, Message, SessionInfo, Stored, is_erased, place_of
 from nacre.records import Record, View
 from nacre.render.conversation import arguments_of, describe_part, text_of
 from nacre.render.text import one_line, rfc3339
@@ -251,7 +250,7 @@ class Archive:
     def _item(self, info: SessionInfo) -> SessionItem:
         return SessionItem(
             key=info.key,
-            untrusted=self._doubt(info.key),
+            untrusted=self._doubt_session(info.key),
             title=info.title[:_MAX_TITLE],
             uri=self._uri(info.key),
             messages=info.messages,
@@ -273,12 +272,14 @@ class Archive:
             page = queries.read(self.sessions, key, query)
         except Fault as error:
             raise InvalidArgument(error.detail) from error
-        doubt = self._doubt(key)
+        doubt = self._doubt_session(key)
         items = [
-            self._message(key, Message.from_mapping(one.message), one.n, one.generation, one.ts, wanted.max_chars)
+            replace(
+                _item_of(Message.from_mapping(one.message), one.n, one.generation, one.ts, wanted.max_chars, doubt),
+                live=one.live,
+            )
             for one in page.items
         ]
-        items = [replace(item, live=one.live) for item, one in zip(items, page.items, strict=True)]
         # The newest have the room; where it ends, the next page begins.
         room, kept = MAX_TEXT, list[MessageItem]()
         for item in reversed(items):
@@ -329,44 +330,20 @@ class Archive:
             raise InvalidArgument(f"there is no message {wanted.around} in {key!r}: a search shows where messages are")
         total, found = read
         title = self.sessions.get_meta(key).get("title", "")
+        doubt = self._doubt_session(key)
         each = min(wanted.max_chars, MAX_TEXT // len(found))
         items = [
-            replace(self._message(key, one.message, one.n, one.generation, rfc3339(one.ts), each), live=is_live)
+            replace(_item_of(one.message, one.n, one.generation, rfc3339(one.ts), each, doubt), live=is_live)
             for one, is_live in found
         ]
         return Conversation(
             key=key,
-            untrusted=self._doubt(key),
+            untrusted=doubt,
             title=title[:_MAX_TITLE] if isinstance(title, str) else "",
             summary="",
             total=total,
             messages=items,
             next_cursor=queries.cursor_before(items[0].generation, items[0].n),
-        )
-
-    def _message(  # noqa: PLR0913, PLR0917 - a message, where it is, and how much of it is wanted
-        self, key: str, message: Message, n: int, generation: str, time: str, most: int
-    ) -> MessageItem:
-        text, others = text_of(message.content)
-        calls = [f"[calls {one_line(call.name)}: {arguments_of(call)}]" for call in message.tool_calls]
-        attached = [f"[{one_line(one)}]" for one in (*others, *map(describe_part, message.media))]
-        whole = "\n".join(part for part in (text, *attached, *calls) if part)
-        if is_erased(message):
-            whole = ERASED_TEXT
-        elif not message.role:
-            # An item of a framework that is no message.
-            whole = msgspec.json.encode(message.extra, enc_hook=str).decode()
-        came = message.extra.get(MARK) if message.role == MARK else None
-        spoken = came.get("role") if isinstance(came, dict) else None
-        return MessageItem(
-            n=n,
-            generation=generation,
-            time=time,
-            role=spoken if isinstance(spoken, str) else message.kind,
-            untrusted=self._doubt(key, "tool" if _has_results(message) else message.kind),
-            text=whole[:most],
-            left_out=max(len(whole) - most, 0),
-            live=True,
         )
 
     def search(self, wanted: SearchSessions) -> FoundList:
@@ -386,39 +363,43 @@ class Archive:
             meaning=self._meaning(),
         )
         # A query may name one in full.
-        return FoundList(results=[self._found(hit) for hit in hits if not is_internal(hit.key)])
-
-    def _found(self, hit: Hit) -> FoundItem:
-        return FoundItem(
-            key=hit.key,
-            n=hit.n,
-            generation=hit.generation,
-            place=hit.place,
-            time=rfc3339(hit.ts),
-            role=hit.role,
-            untrusted=self._doubt(hit.key, hit.role),
-            snippet=hit.snippet[:2000],
-        )
+        hits = [hit for hit in hits if not is_internal(hit.key)]
+        doubts = self._doubt_sessions(hit.key for hit in hits)
+        found = [
+            FoundItem(
+                key=hit.key,
+                n=hit.n,
+                generation=hit.generation,
+                place=hit.place,
+                time=rfc3339(hit.ts),
+                role=hit.role,
+                untrusted=doubts[hit.key] or _doubt_role(hit.role),
+                snippet=hit.snippet[:2000],
+            )
+            for hit in hits
+        ]
+        return FoundList(results=found)
 
     def recall(self, wanted: RecallMemory) -> MemoryList:
         """What is remembered about something; raises NotOffered if nothing is remembered here."""
         if self.memory is None:
             raise NotOffered("memory is turned off: nothing is remembered here")
-        found = self.memory.search(wanted.query, limit=wanted.limit)
-        return MemoryList(memories=[self._memory(line) for line in found])
-
-    def _memory(self, line: Line) -> MemoryItem:
-        key, n = (line.source.key, line.source.n) if line.source is not None else ("", 0)
-        doubt = self._doubt(key) if key else ""
-        return MemoryItem(
-            id=line.id,
-            subject=line.subject,
-            untrusted=doubt or (TOOL if line.outside else ""),
-            text=line.text[:2000],
-            time=line.at,
-            key=key,
-            n=n,
-        )
+        lines = self.memory.search(wanted.query, limit=wanted.limit)
+        doubts = self._doubt_sessions(line.source.key for line in lines if line.source is not None and line.source.key)
+        found = []
+        for line in lines:
+            key, n = (line.source.key, line.source.n) if line.source is not None else ("", 0)
+            item = MemoryItem(
+                id=line.id,
+                subject=line.subject,
+                untrusted=doubts.get(key, "") or (TOOL if line.outside else ""),
+                text=line.text[:2000],
+                time=line.at,
+                key=key,
+                n=n,
+            )
+            found.append(item)
+        return MemoryList(memories=found)
 
     def append(self, wanted: AppendMessage, *, client: str) -> Appended:
         """Store a message for the program `client`; raises NotOffered if it may not be written there.
@@ -449,13 +430,46 @@ class Archive:
             raise SessionNotFound(f"there is no session {name!r}: list_sessions and search_sessions show them")
         return key
 
-    def _doubt(self, key: str, role: str = "") -> str:
-        """Why a text must not be trusted: whose session it is in, then what said it."""
-        if self._is_guest(key):
-            return GUEST
-        if role == MARK:
-            return CLIENT
-        return TOOL if role and role not in _OWN else ""
+    def _doubt_session(self, key: str) -> str:
+        """Why nothing in a session may be trusted; it reads every generation: ask once for each result."""
+        return GUEST if self._is_guest(key) else ""
+
+    def _doubt_sessions(self, keys: Iterable[str]) -> dict[str, str]:
+        return {key: self._doubt_session(key) for key in set(keys)}
+
+
+def _item_of(  # noqa: PLR0913, PLR0917 - a message, where it is, how much of it is wanted, and in which session
+    message: Message, n: int, generation: str, time: str, most: int, doubt: str
+) -> MessageItem:
+    """A message as it is shown; `doubt` says why its whole session must not be trusted."""
+    text, others = text_of(message.content)
+    calls = [f"[calls {one_line(call.name)}: {arguments_of(call)}]" for call in message.tool_calls]
+    attached = [f"[{one_line(one)}]" for one in (*others, *map(describe_part, message.media))]
+    whole = "\n".join(part for part in (text, *attached, *calls) if part)
+    if is_erased(message):
+        whole = ERASED_TEXT
+    elif not message.role:
+        # An item of a framework that is no message.
+        whole = msgspec.json.encode(message.extra, enc_hook=str).decode()
+    came = message.extra.get(MARK) if message.role == MARK else None
+    spoken = came.get("role") if isinstance(came, dict) else None
+    return MessageItem(
+        n=n,
+        generation=generation,
+        time=time,
+        role=spoken if isinstance(spoken, str) else message.kind,
+        untrusted=doubt or _doubt_role("tool" if _has_results(message) else message.kind),
+        text=whole[:most],
+        left_out=max(len(whole) - most, 0),
+        live=True,
+    )
+
+
+def _doubt_role(role: str) -> str:
+    """Why a text must not be trusted, by what said it."""
+    if role == MARK:
+        return CLIENT
+    return TOOL if role and role not in _OWN else ""
 
 
 def _has_results(message: Message) -> bool:

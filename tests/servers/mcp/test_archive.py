@@ -118,6 +118,42 @@ def test_a_fork_of_a_guests_session_is_untrusted_and_one_of_the_owners_is_not(
     assert hit.untrusted == GUEST
 
 
+def test_a_session_is_judged_once_for_each_result(place: Place, sessions: Sessions) -> None:
+    pearls = [Message(role="user", content=f"pearl {number}") for number in range(12)]
+    for _ in range(2):
+        sessions.add_messages("cli:1", pearls)
+        sessions.archive("cli:1")
+    sessions.add_messages("cli:1", pearls)
+    memory = Memory(sessions, home_of(str(place.root)))
+    for number in range(5):
+        memory.remember(f"Pearl {number} is in Lisbon.", subject=f"pearl {number}", key="cli:1")
+    memory.remember("Mallory owns a pearl.", subject="mallory", key=GUEST_KEY)
+    judged: list[str] = []
+
+    def judge(key: str) -> bool:
+        judged.append(key)
+        return False
+
+    archive = Archive(sessions, uri=uri_of, memory=memory, is_guest=judge)
+
+    def asked(result: object) -> list[str]:
+        assert result
+        keys = sorted(judged)
+        judged.clear()
+        return keys
+
+    both = ["cli:1", GUEST_KEY]
+    assert asked(archive.list(ListSessions())) == both
+    assert asked(archive.read(ReadSession(key="cli:1", limit=50))) == ["cli:1"]
+    assert asked(archive.read(ReadSession(key="cli:1", around=5, limit=20))) == ["cli:1"]
+    found = archive.search(SearchSessions(query="pearl", limit=50))
+    assert len(found.results) > 12
+    assert asked(found) == both
+    remembered = archive.recall(RecallMemory(query="pearl"))
+    assert len(remembered.memories) == 6
+    assert asked(remembered) == both
+
+
 def test_the_output_of_tools_is_untrusted(archive: Archive, sessions: Sessions) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "web_fetch", "arguments": '{"url": "x"}'}}
     sessions.add_full_message("cli:3", {"role": "assistant", "content": None, "tool_calls": [call]})
