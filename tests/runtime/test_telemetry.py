@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import hypothesis
 import msgspec
 import pytest
+from hypothesis import strategies as st
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
@@ -493,6 +495,108 @@ def test_of_an_image_only_its_kind_is_content() -> None:
     anyio.run(lambda: spans.trace_model("x", Scripted(["ok"])).complete(context, emit=lambda _: None))
     [message] = json.loads(fields(one("chat scripted"))["gen_ai.input.messages"])
     assert message["parts"] == [{"type": "text", "content": "look"}, {"type": "image_url"}]
+
+
+def test_of_a_part_in_a_shape_that_nobody_knows_only_its_text_is_content() -> None:
+    content = ["bare", "", 7, None, ["nested"], {"text": 7}, {"type": None}, {"type": "text", "text": "plain"}]
+    complete(Message(role="assistant", content=content))
+    [message] = json.loads(fields(one("chat any"))["gen_ai.output.messages"])
+    assert message["parts"] == [
+        {"type": "text", "content": "bare"},
+        *[{"type": "unknown"}] * 4,
+        {"type": "None"},
+        {"type": "text", "content": "plain"},
+    ]
+
+
+class Given:
+    """A model that gives a message, and a tool that gives a text."""
+
+    model = "any"
+    effect: Effect = "read"
+    spec = Spec(name="given", description="Give.", parameters={})
+
+    def __init__(self, message: Message) -> None:
+        self._message = message
+
+    async def complete(self, context: Context, *, emit: Emit) -> Reply:
+        emit(Notice(self._message.role))
+        return Reply(message=self._message)
+
+    async def run(self, arguments: Mapping[str, Any], scene: Scene) -> Output:
+        return Output(text=self._message.role, failed=True)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def complete(message: Message) -> Message:
+    """What a traced model gives, after a history with the same message."""
+    model = Spans(models={}, has_content=True).trace_model("x", Given(message))
+    context = Context(messages=[message], system=message.role)
+    return anyio.run(lambda: model.complete(context, emit=lambda _: None)).message
+
+
+class Mute:
+    """A value without a text."""
+
+    def __str__(self) -> str:
+        raise ValueError(WORD)
+
+    __repr__ = object.__repr__
+
+
+_json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["type", "text"]), inner),
+    max_leaves=10,
+)
+_values = _json_values | st.builds(object) | st.dates() | st.binary()
+
+
+def messages(values: st.SearchStrategy[Any], texts: st.SearchStrategy[str]) -> st.SearchStrategy[Message]:
+    calls = st.builds(nacre.ToolCall, id=texts, name=texts, arguments=values)
+    return st.builds(
+        Message,
+        role=st.sampled_from(["user", "assistant", "tool", ""]) | texts,
+        content=st.none() | texts | st.lists(values) | values,
+        tool_calls=st.lists(calls, max_size=2).map(tuple),
+        tool_call_id=st.none() | texts,
+        reasoning=st.none() | texts,
+    )
+
+
+@hypothesis.given(messages(_values, st.text()))
+def test_any_content_is_described(message: Message) -> None:
+    _exporter.clear()
+    assert complete(message) is message
+    for attribute in ("gen_ai.input.messages", "gen_ai.output.messages"):
+        [described] = json.loads(fields(one("chat any"))[attribute])
+        assert described["role"] == message.role
+
+
+_endless: list[Any] = []
+_endless.append(_endless)
+_odd = st.sampled_from([Mute(), [Mute()], {"text": Mute()}, {"type": Mute()}, _endless, {Mute(): 1}, "\ud800"])
+
+
+@hypothesis.given(messages(_values | _odd, st.text(st.characters())), st.dictionaries(st.text(st.characters()), _odd))
+def test_no_content_makes_a_turn_fail(message: Message, arguments: dict[str, Any]) -> None:
+    assert complete(message) is message
+    tool = Spans(models={}, has_content=True).trace_tools({"given": Given(message)})["given"]
+    scene = Scene(key=KEY, call=_call(), emit=lambda _: None)
+    assert anyio.run(lambda: tool.run(arguments, scene)).text == message.role
+
+
+def test_an_error_without_a_text_leaves_a_turn_as_it_is() -> None:
+    class Wordless(Exception):
+        def __str__(self) -> str:
+            raise ValueError(WORD)
+
+    spans = Spans(models={}, has_content=True)
+    with pytest.raises(Wordless), spans.span("wordless", {}):
+        raise Wordless
+    assert fields(one("wordless")) == {"error.type": f"{Wordless.__qualname__}"}
 
 
 # ---- when there are spans

@@ -86,7 +86,7 @@ class Spans:
         try:
             yield opened
         except BaseException as error:
-            opened.fail(type(error).__qualname__, str(error))
+            opened.fail(type(error).__qualname__, error.__str__)
             raise
         finally:
             opened.end()
@@ -131,7 +131,8 @@ class _OpenSpan:
     @property
     def has_content(self) -> bool:
         """Whether texts are wanted, and somebody records them."""
-        return self._spans.has_content and self._span is not None and self._span.is_recording()
+        span = self._span
+        return self._spans.has_content and span is not None and bool(self._spans.attempt(span.is_recording))
 
     def note(self, make: Callable[[], Attributes]) -> None:
         """Add what is known by now."""
@@ -143,11 +144,11 @@ class _OpenSpan:
         if (span := self._span) is not None:
             self._spans.attempt(lambda: span.add_event(event, {"text": text} if self.has_content else None))
 
-    def fail(self, kind: str, text: str) -> None:
+    def fail(self, kind: str, text: Callable[[], str]) -> None:
         """Note that it ended with an error; its text is content."""
         if (span := self._span) is not None:
             self._spans.attempt(lambda: span.set_attribute("error.type", kind))
-            self._spans.attempt(lambda: span.set_status(StatusCode.ERROR, text if self.has_content else None))
+            self._spans.attempt(lambda: span.set_status(StatusCode.ERROR, text() if self.has_content else None))
 
     def end(self) -> None:
         span, token = self._span, self._token
@@ -181,8 +182,7 @@ class _TracedModel(ProviderWrapper):
             reply = await self._inner.complete(context, emit=watch, **options)
             span.note(lambda: {**_response(reply), "gen_ai.response.time_to_first_chunk": watch.first_after})
             if span.has_content:
-                message = {**_message(reply.message), "finish_reason": _FINISH[reply.finish]}
-                span.note(lambda: {"gen_ai.output.messages": _json([message])})
+                span.note(lambda: _reply_content(reply))
             return reply
 
     def _request(self, context: Context) -> Attributes:
@@ -290,7 +290,7 @@ class _TracedTool:
             if span.has_content:
                 span.note(lambda: {"gen_ai.tool.call.result": output.text})
             if output.failed:
-                span.fail("refused" if output.is_refused else "failed", output.text)
+                span.fail("refused" if output.is_refused else "failed", lambda: output.text)
             return output
 
 
@@ -309,6 +309,11 @@ def _request_content(context: Context) -> Attributes:
     }
 
 
+def _reply_content(reply: Reply) -> Attributes:
+    message = {**_message(reply.message), "finish_reason": _FINISH[reply.finish]}
+    return {"gen_ai.output.messages": _json([message])}
+
+
 def _message(message: Message) -> dict[str, Any]:
     """A message in the form of the conventions; of an image only that it was there."""
     if message.role == "tool":
@@ -317,7 +322,7 @@ def _message(message: Message) -> dict[str, Any]:
             parts[0]["response"] = _parts(message.content)
         return {"role": "tool", "parts": parts}
     parts = [{"type": "reasoning", "content": message.reasoning}] if message.reasoning else []
-    parts += _parts(message.content if isinstance(message.content, list) else [_plain(message.content)])
+    parts += _parts(message.content if isinstance(message.content, list) else [message.content or ""])
     parts += [
         {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
         for call in message.tool_calls
@@ -325,16 +330,16 @@ def _message(message: Message) -> dict[str, Any]:
     return {"role": message.role, "parts": parts}
 
 
-def _parts(content: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        _text(part["text"]) if isinstance(part.get("text"), str) else {"type": str(part.get("type", "unknown"))}
-        for part in content
-        if part.get("text") != ""
-    ]
-
-
-def _plain(text: str | None) -> dict[str, Any]:
-    return {"type": "text", "text": text or ""}
+def _parts(content: Iterable[Any]) -> list[dict[str, Any]]:
+    """Texts, and of anything else its kind; a framework may have stored parts in a shape that nobody here knows."""
+    parts = []
+    for part in content:
+        text = part.get("text") if isinstance(part, Mapping) else part
+        if isinstance(text, str):
+            parts += [_text(text)] if text else []
+        else:
+            parts.append({"type": str(part.get("type", "unknown")) if isinstance(part, Mapping) else "unknown"})
+    return parts
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -342,4 +347,4 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return msgspec.json.encode(value, enc_hook=str).decode()
