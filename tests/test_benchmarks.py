@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import re
 import tomllib
@@ -9,6 +10,7 @@ import pytest
 
 import nacre
 from benchmarks import contenders, database_contenders, measure, peers, postgres, scale_model
+from benchmarks.comparison import __main__ as comparison
 from benchmarks.rows import at_most
 from nacre.storage.postgres.address import parse
 from nacre.storage.postgres.schema import init
@@ -66,6 +68,17 @@ def test_flushes_are_counted_between_marks() -> None:
 
 def test_a_figure_beyond_its_bar_is_not_met() -> None:
     assert (at_most("a", 2.01, 2).met, at_most("a", 2.0, 2).met) == (False, True)
+
+
+def test_the_page_of_the_comparison_has_what_was_measured_and_no_path_of_the_machine() -> None:
+    shown = comparison.PAGE.read_text().partition(comparison.BEGIN)[2].partition(comparison.END)[0]
+    assert shown.strip() == comparison.tables(json.loads(comparison.RESULTS.read_text()))
+    assert comparison.ROOMS.findall(shown) == []
+
+
+def test_of_a_path_of_the_suite_only_its_end_is_shown() -> None:
+    why = "no file '/tmp/conformance-_oos5i20/torn-tail/cut-1/a.json', nor /a/b/conformance-x/two-processes/b"
+    assert comparison.ROOMS.sub("", why) == "no file 'cut-1/a.json', nor b"
 
 
 def test_the_page_about_scale_has_the_tables_of_the_model() -> None:

@@ -28,6 +28,8 @@ from nacre.testing.conformance import CHECKS, run
 PAGE = measure.PROJECT / "docs" / "comparison.md"
 RESULTS = Path(__file__).parent / "results.json"
 BEGIN, END = "<!-- measured: python -m benchmarks.comparison -->", "<!-- end of what was measured -->"
+ROOMS = re.compile(r"/\S*/conformance-\w+/[\w-]+/")
+"""Where the suite's temporary files are."""
 MARKS = {"passed": "✓", "failed": "**✗**", "not applicable": "–"}
 
 
@@ -108,16 +110,23 @@ def try_framework(one: Framework, kills: int) -> dict[str, Any]:
     reports = {store: run(factory, python=one.python, kills=kills) for store, factory in factories.items()}
     with tempfile.TemporaryDirectory(prefix="comparison-") as directory:
         costs = json.loads(in_environment(one, directory, *factories.values()).splitlines()[-1])
-    query = f"import importlib.metadata; print(importlib.metadata.version({one.package!r}))"
+    query = (
+        "import importlib.metadata, platform\n"
+        f"print(importlib.metadata.version({one.package!r}), platform.python_version())"
+    )
+    version, python = subprocess.check_output([one.python, "-c", query], text=True).split()  # noqa: S603 - its own program
     return {
-        "version": subprocess.check_output([one.python, "-c", query], text=True).strip(),  # noqa: S603 - its own program
+        "version": version,
+        # As it was here and now: the page may be written again elsewhere.
+        "python": python,
+        "system": platform.system(),
+        "cores": os.cpu_count(),
         "kills": kills,
         "stores": {
             store: {
                 # Where the temporary files were says nothing about the store.
                 "outcomes": [
-                    asdict(outcome) | {"why": re.sub(r"/\S*/conformance-\w+/[\w-]+/", "", outcome.why)}
-                    for outcome in reports[store].outcomes
+                    asdict(outcome) | {"why": ROOMS.sub("", outcome.why)} for outcome in reports[store].outcomes
                 ],
                 "costs": costs[factory] | {"flushes": count_flushes(one, factory)},
             }
@@ -184,9 +193,10 @@ def tables(results: dict[str, Any]) -> str:
     measured = [one for one in FRAMEWORKS if one.extra in results]
     versions = ", ".join(f"{one.package} {results[one.extra]['version']}" for one in measured)
     kills = min(results[one.extra]["kills"] for one in measured)
+    machines = sorted({"Python {python} on {system}, {cores} cores".format_map(results[one.extra]) for one in measured})
     lines += [
         "",
-        f"Python {platform.python_version()} on {platform.system()}, {os.cpu_count()} cores that other work shared.",
+        f"{'; '.join(machines)} that other work shared.",
         f"{versions}.",
         f"Messages of {len(TEXT):,} characters; µs of CPU of the process, the median of {SAMPLES} appends and 5 reads.",
         "The two stores of a framework were measured in one process, in turn, in one run.",
