@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -185,18 +187,25 @@ def test_an_editor_that_leaves_in_mid_turn_leaves_a_stopped_turn(place: Place) -
 
 def test_cancelling_does_not_wait_for_an_mcp_server_that_never_answers(place: Place) -> None:
     place.model.script = [["Hello."]]
-    silent = schema.McpServerStdio(name="silent", command="/bin/sleep", args=["1000"], env=[])
+    bell = socket.create_server(("127.0.0.1", 0))
+    bell.settimeout(0)
+    silent = f"import socket, time; bell = socket.create_connection({bell.getsockname()!r}); time.sleep(1000)"
+    with Path(place.environ["NACRE_CONFIG"]).open("a", encoding="utf-8") as config:
+        # It is waited for as long as this: far longer than the editor here waits for the end of a turn.
+        config.write(f"[mcp.silent]\nstart_timeout = 1000\ncommand = {json.dumps(sys.executable)}\n")
+        config.write(f"args = {json.dumps(['-c', silent])}\n")
 
     async def talk() -> None:
         async with place.editor() as editor:
-            key = (await editor.agent.new_session(cwd=str(place.folder), mcp_servers=[silent])).session_id
+            key = (await editor.agent.new_session(cwd=str(place.folder), mcp_servers=[])).session_id
             turn = asyncio.create_task(editor.ask(key, "one"))
-            await editor.until(lambda: len(editor.questions) == 2)
+            started, _ = await asyncio.get_running_loop().sock_accept(bell)
             await editor.agent.cancel(session_id=key)
-            # Such a server is waited for as long as this.
-            assert await asyncio.wait_for(turn, 29) == "cancelled"
+            assert await turn == "cancelled"
+            started.close()
 
-    run(talk())
+    with bell:
+        run(talk())
     assert place.model.requests == []
 
 
