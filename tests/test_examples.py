@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.required import require_adapter
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 LOOPS = sorted(EXAMPLES.glob("loops/*.py"))
@@ -69,10 +71,7 @@ def test_a_loop_says_what_it_stored(loop: str, line: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda path: path.stem)
 def test_the_example_of_an_adapter_runs_in_its_environment(adapter: Path, tmp_path: Path) -> None:
     extra = ELSEWHERE.get(adapter.stem, adapter.stem).replace("_", "-")
-    python = ROOT / ".venv" / "adapters" / extra / "bin" / "python"
-    if not python.exists():
-        pytest.skip(f"{extra} is not installed: make .venv/adapters/{extra}/.installed")
-    ended = run(str(python), adapter, tmp_path)
+    ended = run(str(require_adapter(extra)), adapter, tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import nacre
+from tests.required import require_adapter
 
 ROOT = Path(__file__).parents[2]
 NAMES = {"openai-agents": "OpenAI", "langgraph": "LangGraph", "pydantic-ai": "Pydantic AI"}
@@ -16,7 +17,7 @@ TURNS = ["openai-agents", "langgraph", "pydantic-ai", "langgraph", "openai-agent
 
 def take_turn(extra: str, place: Path, question: str) -> list[Any]:
     """One turn in the framework's own environment; what its model was shown last."""
-    python = ROOT / ".venv" / "adapters" / extra / "bin" / "python"
+    python = require_adapter(extra)
     script = ROOT / "tests" / "integrations" / "moving" / f"turn_{extra.replace('-', '_')}.py"
     run = subprocess.run([python, script, place, "chat", question], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

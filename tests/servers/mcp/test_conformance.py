@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from tests.required import require
 from tests.servers.mcp import conformance_kit
 
 ROOT = Path(__file__).parents[3]
@@ -66,11 +67,8 @@ DO_NOT_APPLY = {
 @pytest.fixture(scope="session")
 def kit() -> list[str]:
     """The command that runs the kit, which `make test` installs; in CI it must be there."""
-    if not conformance_kit.is_installed():
-        problem = f"{conformance_kit.KIT} is not installed: make .venv/mcp-conformance/.installed"
-        if os.environ.get("CI"):
-            pytest.fail(problem)
-        pytest.skip(problem)
+    problem = f"{conformance_kit.KIT} is not installed: make .venv/mcp-conformance/.installed"
+    require(conformance_kit.is_installed(), problem)
     return conformance_kit.command()
 
 
@@ -105,30 +103,32 @@ def run(kit: list[str], which: str, folder: Path) -> Results:
     return found
 
 
-@pytest.fixture(scope="session")
-def ours(kit: list[str], tmp_path_factory: pytest.TempPathFactory) -> Results:
-    return run(kit, "ours", tmp_path_factory.mktemp("ours"))
+def failures(found: Results, scenarios: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """What is wrong in each scenario that did not pass; nothing is listed where nothing was checked."""
+    wrong: dict[str, list[dict[str, Any]]] = {}
+    for scenario in scenarios:
+        checks = found.get(scenario, [])
+        bad = [check for check in checks if check["status"] in {"FAILURE", "WARNING"}]
+        if bad or not any(check["status"] == "SUCCESS" for check in checks):
+            wrong[scenario] = bad
+    return wrong
 
 
-@pytest.fixture(scope="session")
-def example(kit: list[str], tmp_path_factory: pytest.TempPathFactory) -> Results:
-    return run(kit, "example", tmp_path_factory.mktemp("example"))
+# Each runs the kit once for all its scenarios: as tests of their own they would run it in every process of pytest.
 
 
-def passed(checks: list[dict[str, Any]]) -> bool:
-    """Tell whether something was checked, and everything that was is right."""
-    assert [check for check in checks if check["status"] in {"FAILURE", "WARNING"}] == []
-    return any(check["status"] == "SUCCESS" for check in checks)
+def test_our_server_passes(kit: list[str], tmp_path: Path) -> None:
+    assert failures(run(kit, "ours", tmp_path), OURS) == {}
 
 
-@pytest.mark.parametrize("scenario", OURS)
-def test_our_server_passes(scenario: str, ours: Results) -> None:
-    assert passed(ours[scenario])
+def test_any_server_behind_our_door_passes(kit: list[str], tmp_path: Path) -> None:
+    assert failures(run(kit, "example", tmp_path), [*OURS, *BY_NAME]) == {}
 
 
-@pytest.mark.parametrize("scenario", [*OURS, *BY_NAME])
-def test_any_server_behind_our_door_passes(scenario: str, example: Results) -> None:
-    assert passed(example[scenario])
+def test_a_scenario_that_was_not_checked_or_has_a_warning_does_not_pass() -> None:
+    good, warning = {"status": "SUCCESS"}, {"status": "WARNING"}
+    found = {"a": [good], "b": [good, warning], "c": [{"status": "INFO"}]}
+    assert failures(found, ["a", "b", "c", "d"]) == {"b": [warning], "c": [], "d": []}
 
 
 def test_every_scenario_is_run_or_has_a_reason_not_to_be(kit: list[str]) -> None:
