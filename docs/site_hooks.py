@@ -66,8 +66,7 @@ def on_files(files: Any, config: Any) -> Any:
         if path == "examples.md":
             text = _with_files(text)
         files.append(File.generated(config, path, content=text))
-    known = [module for module in ADAPTERS if (ROOT / f"src/nacre/integrations/{module}.py").exists()]
-    adapters = [f"nacre.integrations.{module}.{ADAPTERS[module]}" for module in known]
+    adapters = [f"nacre.integrations.{module}.{name}" for module, name in ADAPTERS.items()]
     for name, objects in (INTERFACE | {"adapters": adapters}).items():
         title = name.replace("_", " ").capitalize()
         text = "\n\n".join([f"# {title}", "From the docstrings.", *(f"::: {one}" for one in objects)])
