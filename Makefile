@@ -18,6 +18,12 @@ COVERED := tests/damage tests/history tests/legacy tests/storage tests/summaries
 
 ADAPTERS := adk agent-framework claude-agent langgraph llama-index openai-agents pydantic-ai strands
 
+# Install PACKAGES in an environment of its own, in the folder of the target; the pip is that of .venv.
+define environment
+@$(BIN)/python -m venv --clear --without-pip $(@D)
+@$(BIN)/pip $(PIP_OPTIONS) --python $(@D)/bin/python install $(PACKAGES) && touch $@
+endef
+
 .DEFAULT_GOAL := help
 .PHONY: help run demo test check lint types bench crash docs man reference lowest clean .venv tools programs proxies
 .PHONY: postgres adapters site dist
@@ -60,17 +66,16 @@ docs: .venv ## run every Python block of the documentation, each page in a direc
 adapters: .venv postgres $(ADAPTERS:%=.venv/adapters/%/.installed) $(ADAPTERS:%=.venv/lowest-adapters/%/.installed) ## the adapters, with the lowest and newest version of each framework
 	@$(BIN)/python -m tests.integrations --results $(ADAPTERS)
 
+.venv/adapters/%/.installed: PACKAGES = --editable '.[$*,postgres]' --group adapter-$*
 .venv/adapters/%/.installed: pyproject.toml | .venv
 	@echo "installing $* to test its adapter with (once; about half a minute)"
-	@$(BIN)/python -m venv --clear --without-pip .venv/adapters/$*
-	@$(BIN)/pip $(PIP_OPTIONS) --quiet --python .venv/adapters/$*/bin/python install --editable '.[$*,postgres]' --group adapter-$* && touch $@
+	$(environment)
 
+.venv/lowest-adapters/%/.installed: PACKAGES = --editable '.[$*,postgres]' --group adapter-$* --constraint $(@D).txt
 .venv/lowest-adapters/%/.installed: pyproject.toml tests/lowest.py | .venv
 	@echo "installing the lowest version of $* that its adapter allows (once; about half a minute)"
-	@$(BIN)/python -m venv --clear --without-pip .venv/lowest-adapters/$*
-	@$(BIN)/python tests/lowest.py $* >.venv/lowest-adapters/$*/constraints.txt
-	@$(BIN)/pip $(PIP_OPTIONS) --quiet --python .venv/lowest-adapters/$*/bin/python install --editable '.[$*,postgres]' --group adapter-$* \
-	  --constraint .venv/lowest-adapters/$*/constraints.txt && touch $@
+	@mkdir -p .venv/lowest-adapters && $(BIN)/python tests/lowest.py $* >$(@D).txt
+	$(environment)
 
 PEERS := agent-framework langgraph nanobot openai-agents pydantic-ai
 
@@ -78,20 +83,19 @@ bench: PROGRAMS := strace bwrap
 bench: .venv programs postgres $(PEERS:%=.venv/peers/%/.installed) ## the table of benchmarks/RESULTS.md, with other stores and agents
 	@$(BIN)/python -m benchmarks
 
+.venv/peers/%/.installed: PACKAGES = --group bench-$*
 .venv/peers/%/.installed: pyproject.toml | .venv
 	@echo "installing $* to compare with (once; about half a minute)"
-	@$(BIN)/python -m venv --clear --without-pip .venv/peers/$*
-	@$(BIN)/pip $(PIP_OPTIONS) --quiet --python .venv/peers/$*/bin/python install --group bench-$* && touch $@ \
-	  || echo "$* was not installed: its rows say so"
+	$(environment) || echo "$* was not installed: its rows say so"
 
 site: .venv/site/.installed ## the documentation as pages, in build/site: no page asks anything of another server
 	@NO_MKDOCS_2_WARNING=1 .venv/site/bin/mkdocs build --strict --quiet --site-dir build/site
 	@echo "build/site/index.html"
 
+.venv/site/.installed: PACKAGES = --editable . --group site
 .venv/site/.installed: pyproject.toml | .venv
 	@echo "installing what makes the documentation site (once; about half a minute)"
-	@$(BIN)/python -m venv --clear --without-pip .venv/site
-	@$(BIN)/pip $(PIP_OPTIONS) --quiet --python .venv/site/bin/python install --editable . --group site && touch $@
+	$(environment)
 
 dist: .venv ## a wheel and an sdist in dist, tried in empty environments with the lowest and the newest dependencies
 	@$(BIN)/python -m tests.dist
@@ -172,16 +176,20 @@ PROGRAMS := strace gcc jq bwrap npm chromium ngircd zsh fish git man openssl
 
 tools: proxies programs postgres
 
+# apt-get installs nothing if it does not know one of the names: then each is installed by itself.
 programs:
 	@missing=""; for tool in $(PROGRAMS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	test -n "$$missing" || exit 0; \
 	packages=$$(echo "$$missing" | sed 's/gcc/gcc libc6-dev/; s/bwrap/bubblewrap/; s/man$$/man-db/'); \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "installing$$missing"; \
-	  { apt-get install -y --no-install-recommends $$packages \
-	    || { apt-get update && apt-get install -y --no-install-recommends $$packages; }; } >/dev/null 2>&1 && exit 0; \
+	  install="apt-get install -y --no-install-recommends"; \
+	  { $$install $$packages || { apt-get update && $$install $$packages; } \
+	    || for package in $$packages; do $$install $$package; done; } >/dev/null 2>&1; \
 	fi; \
-	echo "not found and not installed:$$missing; what needs them is skipped"
+	for tool in $$missing; do \
+	  command -v $$tool >/dev/null || echo "$$tool was not found and not installed: what needs it is skipped"; \
+	done
 
 # nginx and Caddy are unpacked and not installed: their packages would start them.
 proxies: .venv

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,26 @@ def test_every_installation_of_packages_outlasts_a_short_trouble_of_the_network(
     (options,) = re.findall(r"^PIP_OPTIONS := (.*)", text, re.MULTILINE)
     assert {"--retries", "--timeout"} <= set(options.split())
     assert re.findall(r"\bpip (?!\$\(PIP_OPTIONS\)).*? install ", text) == []
+
+
+def test_a_program_that_the_system_does_not_know_keeps_no_other_from_being_installed(tmp_path: Path) -> None:
+    install = (
+        'for name; do case $name in want-*) printf "#!/bin/sh\\n" >"$HERE/$name"; chmod +x "$HERE/$name";; esac; done'
+    )
+    for name, does in {
+        "id": "echo 0",
+        "apt-get": f'case "$*" in *no-such*) exit 100;; esac; {install}',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    environ = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "HERE": str(tmp_path)}
+    command = ["make", "--no-print-directory", "programs", "PROGRAMS=want-one no-such-program want-two"]
+    said = subprocess.check_output(command, cwd=ROOT, env=environ, text=True)
+    assert said.splitlines() == [
+        "installing want-one no-such-program want-two",
+        "no-such-program was not found and not installed: what needs it is skipped",
+    ]
+    assert {path.name for path in tmp_path.glob("want-*")} == {"want-one", "want-two"}
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.stem)
