@@ -97,7 +97,7 @@ site: .venv/site/.installed ## the documentation as pages, in build/site: no pag
 	@echo "installing what makes the documentation site (once; about half a minute)"
 	$(environment)
 
-dist: .venv ## a wheel and an sdist in dist, tried in empty environments with the lowest and the newest dependencies
+dist: .venv postgres ## a wheel and an sdist in dist, tried in empty environments with the lowest and the newest dependencies
 	@$(BIN)/python -m tests.dist
 
 reference: .venv ## docs/reference.md from the docstrings

@@ -3,6 +3,9 @@
 `python -m tests.dist` builds into dist/ what is in the tree. Each of the two is installed with the lowest and with the
 newest version of every dependency; then a store is written and reopened, the commands run, every module is imported
 whose dependencies are there, and `nacre chat` asks a model that answers from a script.
+
+Some extras are tried with the wheel alone, each in an environment of its own: something is appended through what the
+extra is for, and read back.
 """
 
 from __future__ import annotations
@@ -29,10 +32,16 @@ from packaging.version import Version
 import nacre
 from nacre.cli.failures import EXTRAS as OPTIONAL
 from tests.lowest import constraints
+from tests.postgres.servers import PostgresServer
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = ("agent", "serve", "acp", "otel")
 """The extras that are tried, each next to those before it."""
+ALONE = ("mcp", "postgres", "openai-agents", "langgraph")
+"""The extras that are tried each in an environment of its own.
+
+The adapters of other frameworks are tried by `make adapters`, from the tree.
+"""
 ANSWER = "Nothing acknowledged is lost."
 
 MODULES = {extra: {module for module, of in OPTIONAL.items() if of == extra} for extra in set(OPTIONAL.values())}
@@ -53,6 +62,56 @@ with nacre.open(sys.argv[1]) as sessions:
 assert nacre.__version__ == {nacre.__version__!r}, nacre.__version__
 assert nacre.__file__.startswith(sys.prefix), nacre.__file__
 """
+USES = {
+    "mcp": """
+import os, sys, anyio
+from mcp import Client, StdioServerParameters, stdio_client
+async def main():
+    command = os.path.join(sys.prefix, "bin", "nacre")
+    words = ["mcp", "serve", "--write", "used"]
+    async with Client(stdio_client(StdioServerParameters(command=command, args=words, env=dict(os.environ)))) as client:
+        await client.call_tool("append_message", {"key": "used", "text": "hello"})
+        read = await client.call_tool("read_session", {"key": "used"})
+        assert [one["text"] for one in read.structured_content["messages"]] == ["hello"], read
+anyio.run(main)
+""",
+    "postgres": """
+import sys, nacre
+for is_new in (True, False):
+    with nacre.open(sys.argv[2]) as sessions:
+        if is_new:
+            sessions.add_message("used", "user", "hello")
+        assert [message.content for message in sessions.get_history("used")] == ["hello"]
+""",
+    "openai-agents": """
+import asyncio, sys, nacre
+from nacre.integrations.openai_agents import NacreSession
+async def main():
+    item = {"role": "user", "content": "hello"}
+    for is_new in (True, False):
+        with nacre.open(sys.argv[1]) as sessions:
+            session = NacreSession("used", sessions)
+            if is_new:
+                await session.add_items([item])
+            assert await session.get_items() == [item]
+asyncio.run(main())
+""",
+    "langgraph": """
+import sys, nacre
+from langgraph.checkpoint.base import empty_checkpoint
+from nacre.integrations.langgraph import NacreSaver
+config = {"configurable": {"thread_id": "used", "checkpoint_ns": ""}}
+for is_new in (True, False):
+    with nacre.open(sys.argv[1]) as sessions:
+        saver = NacreSaver(sessions)
+        if is_new:
+            checkpoint = empty_checkpoint()
+            checkpoint["channel_values"], checkpoint["channel_versions"] = {"said": "hello"}, {"said": 1}
+            saver.put(config, checkpoint, {"source": "loop", "step": 0, "parents": {}}, {"said": 1})
+        assert saver.get_tuple(config).checkpoint["channel_values"] == {"said": "hello"}
+""",
+}
+"""What is done with an extra that is tried alone; it is given a folder for a store, and the address of a database."""
 VERSIONS = """
 import json
 from importlib.metadata import distributions
@@ -152,26 +211,18 @@ def try_package(package: Path, pins: Sequence[str], *, room: Path) -> list[str]:
 
     `pins` are the versions that must be installed, as `name==version`; of all else it is the newest.
     """
-    limits = room / "pins.txt"
-    limits.write_text("\n".join(pins))
-    python, nacre_command = room / "venv" / "bin" / "python", str(room / "venv" / "bin" / "nacre")
+    python, nacre_command = make_environment(room)
     home = {"HOME": str(room / "user"), "NACRE_HOME": str(room / "store")}
-    run([sys.executable, "-m", "venv", "--without-pip", str(room / "venv")])
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--retries", "10", "--timeout", "60"]
-    pip += ["--python", str(python)]
     done = []
     for at, extra in enumerate(("", *EXTRAS)):
         wanted = f"{package}[{extra}]" if extra else str(package)
-        run([*pip, "install", "--constraint", str(limits), wanted])
+        install(wanted, pins, room=room)
         run([str(python), "-W", "error", "-c", STORE, home["NACRE_HOME"]], home)
         expect(run([nacre_command, "--version"], home), nacre.__version__)
         expect(run([nacre_command, "sessions", "list"], home), "tried")
         count, left_out = try_imports(python, EXTRAS[:at], home)
         done.append(f"{extra or 'alone'}: {count} modules imported, {left_out} need other extras")
-    versions = {name: Version(version) for name, version in json.loads(run([str(python), "-c", VERSIONS], home))}
-    for name, _, version in (pin.partition("==") for pin in pins):
-        if versions.get(name, Version(version)) != Version(version):
-            raise Broken(f"{name} {versions[name]} was installed instead of {version}")
+    check_versions(python, pins)
     with answering_server() as url:
         chat = {
             **home,
@@ -183,6 +234,43 @@ def try_package(package: Path, pins: Sequence[str], *, room: Path) -> list[str]:
         expect(run([nacre_command, "chat", "-p", "What is lost?"], chat), ANSWER)
     expect(run([nacre_command, "sessions", "search", "acknowledged"], home), "acknowledged")
     return done
+
+
+def try_alone(wheel: Path, extra: str, pins: Sequence[str], *, room: Path, database: str) -> str:
+    """Install a wheel with one extra and use it; returns what was done, raises Broken."""
+    python, nacre_command = make_environment(room)
+    home = {"HOME": str(room / "user"), "NACRE_HOME": str(room / "store")}
+    install(f"{wheel}[{extra}]", pins, room=room)
+    check_versions(python, pins)
+    run([str(python), "-W", "error", "-c", STORE, home["NACRE_HOME"]], home)
+    if extra == "postgres":
+        run([nacre_command, "store", "init", database], home)
+    run([str(python), "-c", USES[extra], home["NACRE_HOME"], database], home)
+    # The extra `mcp` has all of `agent`.
+    count, left_out = try_imports(python, ["agent", extra] if extra == "mcp" else [extra], home)
+    return f"{extra}: {count} modules imported, {left_out} need other extras; appended and read"
+
+
+def make_environment(room: Path) -> tuple[Path, str]:
+    """An empty environment and a home directory; its Python and its `nacre`."""
+    (room / "user").mkdir(parents=True)
+    run([sys.executable, "-m", "venv", "--without-pip", str(room / "venv")])
+    return room / "venv" / "bin" / "python", str(room / "venv" / "bin" / "nacre")
+
+
+def install(wanted: str, pins: Sequence[str], *, room: Path) -> None:
+    limits = room / "pins.txt"
+    limits.write_text("\n".join(pins))
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--retries", "10", "--timeout", "60"]
+    run([*pip, "--python", str(room / "venv" / "bin" / "python"), "install", "--constraint", str(limits), wanted])
+
+
+def check_versions(python: Path, pins: Sequence[str]) -> None:
+    """Raise Broken if another version than a pinned one is installed."""
+    versions = {name: Version(version) for name, version in json.loads(run([str(python), "-c", VERSIONS], {}))}
+    for name, _, version in (pin.partition("==") for pin in pins):
+        if versions.get(name, Version(version)) != Version(version):
+            raise Broken(f"{name} {versions[name]} was installed instead of {version}")
 
 
 def try_imports(python: Path, extras: Sequence[str], home: Mapping[str, str]) -> tuple[int, int]:
@@ -258,13 +346,18 @@ def main() -> int:
         wheel, sdist = build(folder)
         check(wheel, sdist)
         say(f"built {wheel.name} and {sdist.name}: their contents are right, and the sdist gives the same wheel\n")
-        with tempfile.TemporaryDirectory() as temporary:
+        with tempfile.TemporaryDirectory() as temporary, PostgresServer(fast=True) as server:
             for package in (wheel, sdist):
                 for name, pins in (("lowest", constraints(EXTRAS)), ("newest", [])):
                     room = Path(temporary) / f"{package.suffix[1:]}-{name}"
-                    (room / "user").mkdir(parents=True)
                     done = try_package(package.resolve(), pins, room=room)
                     say(f"{package.name}, {name} dependencies: {'; '.join(done)}; store, commands and chat work\n")
+            for extra in ALONE:
+                for name, pins in (("lowest", constraints([extra], with_own=False)), ("newest", [])):
+                    room = Path(temporary) / f"{extra}-{name}"
+                    address = f"{server.url()}?schema={name}"
+                    said = try_alone(wheel.resolve(), extra, pins, room=room, database=address)
+                    say(f"{wheel.name}, {name} dependencies: {said}\n")
     except Broken as error:
         say(f"{error}\n")
         return 1

@@ -15,9 +15,10 @@ from pathlib import Path
 EXTRAS = ("agent", "serve", "embeddings", "postgres")
 """The extras that are tested at the low end.
 
-`embedded` is pinned to one version, and `all` only combines. `mcp` needs newer versions of what the others allow; its
-own lowest one is the one that `make test` installs. `acp` and `otel` are installed and imported at their low end by
-`make dist`: what their tests use besides is newer (the conventions of OpenTelemetry of which a test knows the list).
+`embedded` is pinned to one version, and `all` only combines. `mcp` needs newer versions of what the others allow:
+`make dist` uses its own lowest one in an environment of its own. `acp` and `otel` are installed and imported at their
+low end by `make dist`: what their tests use besides is newer (the conventions of OpenTelemetry of which a test knows
+the list).
 """
 
 
