@@ -17,6 +17,9 @@ import hypothesis
 import msgspec
 import pytest
 from hypothesis import strategies as st
+from mcp.client import Client
+from mcp.server.lowlevel import Server as McpServer
+from mcp.shared.exceptions import MCPError
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
@@ -36,8 +39,11 @@ from nacre.runtime.agent_parts import AgentParts
 from nacre.runtime.models import Model
 from nacre.runtime.spans import Spans
 from nacre.runtime.telemetry import OFF, is_asked_for, tracing_for
+from nacre.servers.mcp import make_server
+from nacre.servers.mcp_archive import Archive
 from nacre.skills import Catalogue
 from nacre.tools.builtin import Report, Task
+from nacre.tools.mcp import connection as mcp_connection
 
 KEY = "telegram-7"
 WORD = "albatross"
@@ -597,6 +603,30 @@ def test_an_error_without_a_text_leaves_a_turn_as_it_is() -> None:
     with pytest.raises(Wordless), spans.span("wordless", {}):
         raise Wordless
     assert fields(one("wordless")) == {"error.type": f"{Wordless.__qualname__}"}
+
+
+# ---- what other packages would add
+
+
+def test_our_mcp_server_makes_no_spans_and_a_program_that_uses_that_package_itself_keeps_its_own() -> None:
+    assert callable(mcp_connection.Connection)  # it turns them off for ours
+    server = make_server(Archive(nacre.open(":memory:"), uri=str))
+
+    async def ask() -> None:
+        async with Client(server, mode="legacy") as client:
+            with pytest.raises(MCPError, match=WORD):
+                await client.call_tool(WORD, {})
+
+    anyio.run(ask)
+    assert [(span.name, span.kind) for span in recorded()] == [
+        ("MCP send initialize", SpanKind.CLIENT),
+        (f"MCP send tools/call {WORD}", SpanKind.CLIENT),
+    ]
+
+
+def test_there_is_nothing_else_in_the_list_that_our_mcp_server_clears() -> None:
+    assert [type(one).__name__ for one in McpServer("other").middleware] == ["OpenTelemetryMiddleware"]
+    assert make_server(Archive(nacre.open(":memory:"), uri=str)).middleware == []
 
 
 # ---- when there are spans

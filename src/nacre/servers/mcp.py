@@ -169,7 +169,7 @@ def make_server(found: Archive) -> Server[Any]:
             yield {}
             tasks.cancel_scope.cancel()
 
-    return Server(
+    server: Server[Any] = Server(
         "nacre",
         version=__version__,
         title="nacre: past conversations",
@@ -184,6 +184,9 @@ def make_server(found: Archive) -> Server[Any]:
         on_unsubscribe_resource=updates.unsubscribe,
         on_subscriptions_listen=updates.listen,
     )
+    # All that is there by default: it makes a span of each request, with the sentence of an error.
+    server.middleware.clear()
+    return server
 
 
 class _Answers:
