@@ -30,7 +30,7 @@ from nacre.errors import InvalidArgument, NacreError, SessionNotFound, describe_
 from nacre.memory.agent_memory import Memory
 from nacre.memory.home import home_of
 from nacre.messages import Version
-from nacre.render.text import one_line, visible
+from nacre.render.text import one_line, visible, visible_line
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.agent_parts import searches_by_meaning
 from nacre.runtime.gateway.access import Guests
@@ -280,10 +280,11 @@ def _client_of(context: Context) -> str:
 
 
 def _resource(item: archive.SessionItem) -> types.Resource:
-    title = _flat(item.title) or item.key
+    key = visible_line(item.key)
+    title = _flat(item.title) or key
     return types.Resource(
         uri=item.uri,
-        name=item.key,
+        name=key,
         title=f"[untrusted] {title}" if item.untrusted else title,
         description=f"{item.messages} messages, the last at {item.updated}"
         + (f"; untrusted: {item.untrusted}" if item.untrusted else ""),
@@ -309,8 +310,11 @@ def _as_markdown(found: Conversation) -> str:
         return f"[untrusted {fence}: {doubt}]\n{text}\n[end of untrusted {fence}]\n"
 
     shown = f"{len(found.messages)} of {found.total} messages"
-    head = f"# {_flat(found.key)}\n\n{shown}" + (f" · untrusted: {found.untrusted}" * bool(found.untrusted))
-    pieces = [f"{head}\n"]
+    pieces = [f"# {visible_line(found.key)}\n\n{shown}\n"]
+    if found.untrusted:
+        # The key too: a guest's name is in it, or a program chose it.
+        key = mark(visible_line(found.key), found.untrusted)
+        pieces = [f"# a session that is untrusted\n\n{shown} · untrusted: {found.untrusted}\n", f"## key\n\n{key}"]
     if found.title:
         pieces.append(f"## title\n\n{mark(_flat(found.title), found.untrusted)}")
     if found.summary:
