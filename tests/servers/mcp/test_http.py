@@ -208,19 +208,20 @@ def test_who_listens_to_as_much_as_can_be_gives_way_to_others(
     many = [uri_of(f"many:{number}") for number in range(first["many"])]
 
     async def test() -> None:
-        async with over_http(url) as greedy, over_http(url, mode="legacy") as older, over_http(url) as newer:
-            async with AsyncExitStack() as stack:
-                wanted = {"resource_subscriptions": many, "tools_list_changed": True}
-                streams = [await stack.enter_async_context(greedy.listen(**wanted)) for _ in range(first["streams"])]
-                if later == "2025-11-25":
-                    await older.session.subscribe_resource(uri_of("cli:1"))
-                    await older.session.subscribe_resource(uri_of("cli:1"))
-                async with newer.listen(resource_subscriptions=[uri_of("cli:1")]) as events:
-                    # The oldest one has ended, and knows it.
-                    assert [event async for event in streams[0]] == []
-                    with nacre.open(place.root) as sessions:
-                        sessions.add_message("cli:1", "user", "And a pearl?")
-                    assert getattr(await anext(events), "uri", "") == uri_of("cli:1")
+        async with AsyncExitStack() as stack:
+            greedy, newer = [await stack.enter_async_context(over_http(url)) for _ in range(2)]
+            wanted: dict[str, Any] = {"resource_subscriptions": many, "tools_list_changed": True}
+            streams = [await stack.enter_async_context(greedy.listen(**wanted)) for _ in range(first["streams"])]
+            if later == "2025-11-25":
+                older = await stack.enter_async_context(over_http(url, mode="legacy"))
+                await older.session.subscribe_resource(uri_of("cli:1"))
+                await older.session.subscribe_resource(uri_of("cli:1"))
+            async with newer.listen(resource_subscriptions=[uri_of("cli:1")]) as events:
+                # The oldest one has ended, and knows it.
+                assert [event async for event in streams[0]] == []
+                with nacre.open(place.root) as sessions:
+                    sessions.add_message("cli:1", "user", "And a pearl?")
+                assert getattr(await anext(events), "uri", "") == uri_of("cli:1")
 
     anyio.run(test)
 
@@ -255,9 +256,11 @@ def test_a_client_that_dies_in_the_middle_harms_nobody(url: str) -> None:
 @asynccontextmanager
 async def over_http(url: str, mode: Any = "auto") -> AsyncIterator[Client]:
     with anyio.fail_after(60):
-        async with httpx2.AsyncClient(headers=OWN, timeout=60) as http:
-            async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
-                yield client
+        async with (
+            httpx2.AsyncClient(headers=OWN, timeout=60) as http,
+            Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        ):
+            yield client
 
 
 @contextmanager
