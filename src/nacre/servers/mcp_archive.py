@@ -350,6 +350,8 @@ class Archive:
             replace(_item_of(one.message, one.n, one.generation, rfc3339(one.ts), each, doubt), live=is_live)
             for one, is_live in found
         ]
+        cursor = queries.cursor_before(items[0].generation, items[0].n)
+        earlier = queries.read(self.sessions, key, ReadQuery(scope="whole", limit=1, cursor=cursor)).items
         return Conversation(
             key=key,
             untrusted=doubt,
@@ -357,7 +359,7 @@ class Archive:
             summary="",
             total=total,
             messages=items,
-            next_cursor=queries.cursor_before(items[0].generation, items[0].n),
+            next_cursor=cursor if earlier else "",
         )
 
     def search(self, wanted: SearchSessions) -> FoundList:

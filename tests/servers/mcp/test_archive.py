@@ -268,6 +268,26 @@ def test_a_message_is_read_with_those_around_it(archive: Archive, sessions: Sess
     assert [one.text for one in before.messages] == ["26", "27"]
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3, 20])
+def test_the_pages_before_one_around_a_message_lead_to_the_first_and_no_further(
+    limit: int, archive: Archive, sessions: Sessions
+) -> None:
+    for generation in range(2):
+        if generation:
+            sessions.archive("cli:long")
+        sessions.add_messages("cli:long", [Message(role="user", content=f"{generation}.{n}") for n in range(5)])
+    texts = [one.text for one in archive.read(ReadSession(key="cli:long")).messages]
+    for one in archive.read(ReadSession(key="cli:long")).messages:
+        page = archive.read(ReadSession(key="cli:long", around=one.n, generation=one.generation, limit=limit))
+        found = [one.text for one in page.messages]
+        end = texts.index(found[-1]) + 1
+        while page.next_cursor:
+            page = archive.read(ReadSession(key="cli:long", cursor=page.next_cursor, limit=3))
+            assert page.messages
+            found = [one.text for one in page.messages] + found
+        assert found == texts[:end]
+
+
 def test_the_messages_around_one_are_bounded_together(archive: Archive, sessions: Sessions) -> None:
     sessions.add_messages("cli:long", [Message(role="user", content="x" * 9000) for _ in range(40)])
     found = archive.read(ReadSession(key="cli:long", around=20, limit=30, max_chars=MAX_TEXT))
