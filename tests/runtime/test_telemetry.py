@@ -6,7 +6,7 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
@@ -16,7 +16,11 @@ import anyio
 import hypothesis
 import msgspec
 import pytest
+from anyio.abc import TaskGroup
 from hypothesis import strategies as st
+from mcp.client import Client
+from mcp.server.lowlevel import Server as McpServer
+from mcp.shared.exceptions import MCPError
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
@@ -31,13 +35,17 @@ from nacre.config import Settings
 from nacre.errors import ConfigError, ContextOverflow, ModelUnavailable, NacreError, ProviderError, Stopped, ToolError
 from nacre.messages import Message
 from nacre.providers.scripted import Call, Pause, Scripted, Thinks
-from nacre.runtime import App, model_chain, telemetry
+from nacre.runtime import App, Options, model_chain, run_agent, telemetry
 from nacre.runtime.agent_parts import AgentParts
 from nacre.runtime.models import Model
 from nacre.runtime.spans import Spans
 from nacre.runtime.telemetry import OFF, is_asked_for, tracing_for
+from nacre.servers.mcp import make_server
+from nacre.servers.mcp_archive import Archive
 from nacre.skills import Catalogue
 from nacre.tools.builtin import Report, Task
+from nacre.tools.mcp import connection as mcp_connection
+from tests.ollama_server import Answer, OllamaServer, done, said, serving
 
 KEY = "telegram-7"
 WORD = "albatross"
@@ -367,6 +375,66 @@ def test_a_summary_is_below_no_turn_and_names_its_session() -> None:
     assert fields(recorded()[-1])["gen_ai.conversation.id"] == KEY
 
 
+class Leaves:
+    """A tool that leaves something to be done in the background, and waits until it is."""
+
+    effect: Effect = "read"
+    spec = Spec(name="leave", description="Leave.", parameters={"type": "object", "properties": {}})
+
+    def __init__(self, tasks: TaskGroup, work: Callable[[], Awaitable[object]]) -> None:
+        self._tasks, self._work = tasks, work
+
+    async def run(self, arguments: Mapping[str, Any], scene: Scene) -> Output:
+        done = anyio.Event()
+
+        async def work() -> None:
+            await self._work()
+            done.set()
+
+        self._tasks.start_soon(work)
+        await done.wait()
+        return Output(text="done")
+
+
+def test_what_runs_in_the_background_begins_a_trace_wherever_it_was_started(tracer: trace.Tracer) -> None:
+    async def talk() -> None:
+        app = make_app(Scripted([Call("leave"), "A Title", "done", "Another Title"]))
+        async with app.kernel, anyio.create_task_group() as tasks:
+            app.parts.tools["leave"] = Leaves(tasks, lambda: app.improve_title(KEY))
+            with tracer.start_as_current_span("a request"):
+                await app.kernel.deliver(UserMessage(key=KEY, content=f"what is an {WORD}? " * 40))
+                tasks.start_soon(app.improve_title, KEY)
+        app.sessions.close()
+
+    anyio.run(talk)
+    assert tree() == [
+        ("a request", ""),
+        ("invoke_agent main", "a request"),
+        ("chat scripted", "invoke_agent main"),
+        ("execute_tool leave", "invoke_agent main"),
+        ("chat scripted", ""),
+        ("chat scripted", "invoke_agent main"),
+        ("chat scripted", ""),
+    ]
+    assert {fields(span)["gen_ai.conversation.id"] for span in recorded()[1:]} == {KEY}
+
+
+def test_facts_are_read_outside_of_the_span_in_which_the_agent_was_started(home: Path, tracer: trace.Tracer) -> None:
+    async def talk() -> None:
+        answers = [Answer(chunks=(said("hello"), done())), Answer(chunks=(said("nothing"), done()))]
+        async with serving(OllamaServer(answers, {"gemma4:e4b": ["completion", "tools"]})) as server:
+            tables = {"telemetry": {"spans": "on"}, "agent": {"titles": False}, "ollama": {"host": server.host}}
+            with tracer.start_as_current_span("the start"):
+                async with run_agent(Settings(tables, {}), Options(), emit=lambda _: None) as app:
+                    await app.kernel.deliver(UserMessage(key=KEY, content=f"I have an {WORD}, and it is blue."))
+                    assert app.learner is not None
+                    await app.learner.rest()
+
+    anyio.run(talk)
+    turn = "invoke_agent main"
+    assert tree() == [("the start", ""), (turn, "the start"), ("chat gemma4:e4b", turn), ("chat gemma4:e4b", "")]
+
+
 def test_the_tools_of_a_guest_have_spans_too() -> None:
     async def talk() -> None:
         app = make_app(Scripted([Call("look"), "done"]))
@@ -597,6 +665,30 @@ def test_an_error_without_a_text_leaves_a_turn_as_it_is() -> None:
     with pytest.raises(Wordless), spans.span("wordless", {}):
         raise Wordless
     assert fields(one("wordless")) == {"error.type": f"{Wordless.__qualname__}"}
+
+
+# ---- what other packages would add
+
+
+def test_our_mcp_server_makes_no_spans_and_a_program_that_uses_that_package_itself_keeps_its_own() -> None:
+    assert callable(mcp_connection.Connection)  # it turns them off for ours
+    server = make_server(Archive(nacre.open(":memory:"), uri=str))
+
+    async def ask() -> None:
+        async with Client(server, mode="legacy") as client:
+            with pytest.raises(MCPError, match=WORD):
+                await client.call_tool(WORD, {})
+
+    anyio.run(ask)
+    assert [(span.name, span.kind) for span in recorded()] == [
+        ("MCP send initialize", SpanKind.CLIENT),
+        (f"MCP send tools/call {WORD}", SpanKind.CLIENT),
+    ]
+
+
+def test_there_is_nothing_else_in_the_list_that_our_mcp_server_clears() -> None:
+    assert [type(one).__name__ for one in McpServer("other").middleware] == ["OpenTelemetryMiddleware"]
+    assert make_server(Archive(nacre.open(":memory:"), uri=str)).middleware == []
 
 
 # ---- when there are spans

@@ -200,9 +200,11 @@ async def _open_memory(app: App, home: Path, closing: Closing, *, part: Part) ->
     if model := app.settings.text("memory.model"):
         reader = await provider_for(app.settings, model, tracing=app.tracing)
         closing.add("memory's model", reader.close)
-    memory = Memory(
-        app.sessions, home, provider=lambda: reader or app.provider, embedding=embedding, skips=app.skips_memory
-    )
+
+    def provider() -> Provider:
+        return app.tracing.name_session("", reader or app.provider)
+
+    memory = Memory(app.sessions, home, provider=provider, embedding=embedding, skips=app.skips_memory)
     closing.add("memory", memory.close)
     try:
         await anyio.to_thread.run_sync(memory.start)

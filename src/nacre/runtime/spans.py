@@ -6,6 +6,7 @@ development; the names of attributes are those of their version 1.41.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,6 +34,8 @@ T = TypeVar("T")
 Attributes = Mapping[str, Any]
 _CONVERSATION = "nacre-session"
 """Where the surroundings of a span keep the key of the session."""
+_TURN = "nacre-turn"
+"""Where those of a turn keep the task that it runs in."""
 _FINISH = {"stop": "stop", "calls": "tool_call", "length": "length"}
 _REQUEST = ("temperature", "top_p", "max_tokens")
 """Settings of a model that have an attribute of the same name."""
@@ -54,7 +57,8 @@ class Spans:
         self, key: str, caller: Variables, *, agent: str, model: Callable[[], tuple[str, str]]
     ) -> AbstractContextManager[object]:
         # Not by the surroundings here: an actor has those of the request that started it, perhaps long ago.
-        parent = self.attempt(lambda: set_value(_CONVERSATION, key, caller.run(get_current)))
+        outside = self.attempt(lambda: set_value(_CONVERSATION, key, caller.run(get_current)))
+        parent = self.attempt(lambda: set_value(_TURN, asyncio.current_task(), outside))
         provider = name = ""
         with suppress(NacreError):  # the turn itself says that there is no such model
             provider, name = model()
@@ -198,14 +202,17 @@ class _TracedModel(ProviderWrapper):
 
 
 class _OfSession(ProviderWrapper):
-    """A provider that is asked for a session."""
+    """A provider that is asked for a session, by its turn or besides it: then each request begins a trace."""
 
     def __init__(self, inner: Provider, key: str) -> None:
         super().__init__(inner)
         self._key = key
 
     async def complete(self, context: Context, *, emit: Emit) -> Reply:
-        token = attach(set_value(_CONVERSATION, self._key))
+        # A task in the background has the surroundings in which it was started: of another request, perhaps long ago,
+        # or of the turn that gave this session its task.
+        is_in_turn = get_value(_TURN) is asyncio.current_task()
+        token = attach(set_value(_CONVERSATION, self._key, None if is_in_turn else Surroundings()))
         try:
             return await super().complete(context, emit=emit)
         finally:

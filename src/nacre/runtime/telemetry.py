@@ -38,7 +38,10 @@ class Tracing(Protocol):
         """Tools, with a span for each run; those that are added later have them too."""
 
     def name_session(self, key: str, provider: Provider) -> Provider:
-        """A provider whose calls are for a session, also where no turn runs in it."""
+        """A provider whose calls are for a session, "" for none.
+
+        Each begins a trace, except those that a turn waits for.
+        """
 
 
 class _Off:

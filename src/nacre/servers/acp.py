@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC
 from typing import Any, get_args
 
+import acp.connection
 import anyio
 from acp import RequestError, schema
 from acp.agent.connection import AgentSideConnection
@@ -31,6 +32,7 @@ from nacre.servers.acp_session import EditorSession
 from nacre.servers.acp_transport import StdioTransport
 from nacre.servers.acp_updates import Update, replay
 from nacre.sessions import Sessions
+from nacre.tools.foreign_spans import ForeignSpans
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,7 @@ MODES = (
 _PAGE = 50
 _STOPPING = 10.0
 """Seconds that turns have to end in, once the editor is gone."""
+_SPANS = ForeignSpans(acp.connection, span_context=lambda *_, **__: nullcontext())
 
 
 class AcpAgent:
@@ -221,17 +224,18 @@ async def serve_stdio(sessions: Sessions, settings: Settings, options: Options) 
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    async with anyio.create_task_group() as tasks:
-        agent = AcpAgent(sessions, settings, options, tasks)
-        transport = StdioTransport(os.fdopen(source, "rb"), target)
-        connection = AgentSideConnection(agent, transport, listening=False, use_unstable_protocol=True)  # type: ignore[arg-type] # some methods are optional
-        try:
-            await connection.listen()
-        finally:
-            with anyio.CancelScope(shield=True):
-                await agent.close()
-                await connection.close()
-        tasks.cancel_scope.cancel()
+    with _SPANS.off():
+        async with anyio.create_task_group() as tasks:
+            agent = AcpAgent(sessions, settings, options, tasks)
+            transport = StdioTransport(os.fdopen(source, "rb"), target)
+            connection = AgentSideConnection(agent, transport, listening=False, use_unstable_protocol=True)  # type: ignore[arg-type] # some methods are optional
+            try:
+                await connection.listen()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await agent.close()
+                    await connection.close()
+            tasks.cancel_scope.cancel()
 
 
 def _modes(session: EditorSession) -> schema.SessionModeState:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import secrets
 import sys
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
@@ -20,7 +20,12 @@ import mcp_types as types
 import msgspec
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+from mcp.server.subscriptions import (
+    SUBSCRIPTION_ID_META_KEY,
+    InMemorySubscriptionBus,
+    ListenHandler,
+    ResourceUpdated,
+)
 from mcp.shared.exceptions import MCPError
 from msgspec import Struct
 
@@ -30,7 +35,7 @@ from nacre.errors import InvalidArgument, NacreError, SessionNotFound, describe_
 from nacre.memory.agent_memory import Memory
 from nacre.memory.home import home_of
 from nacre.messages import Version
-from nacre.render.text import one_line, visible
+from nacre.render.text import one_line, visible, visible_line
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.agent_parts import searches_by_meaning
 from nacre.runtime.gateway.access import Guests
@@ -169,7 +174,7 @@ def make_server(found: Archive) -> Server[Any]:
             yield {}
             tasks.cancel_scope.cancel()
 
-    return Server(
+    server: Server[Any] = Server(
         "nacre",
         version=__version__,
         title="nacre: past conversations",
@@ -184,6 +189,9 @@ def make_server(found: Archive) -> Server[Any]:
         on_unsubscribe_resource=updates.unsubscribe,
         on_subscriptions_listen=updates.listen,
     )
+    # All that is there by default: it makes a span of each request, with the sentence of an error.
+    server.middleware.clear()
+    return server
 
 
 class _Answers:
@@ -277,10 +285,11 @@ def _client_of(context: Context) -> str:
 
 
 def _resource(item: archive.SessionItem) -> types.Resource:
-    title = _flat(item.title) or item.key
+    key = visible_line(item.key)
+    title = _flat(item.title) or key
     return types.Resource(
         uri=item.uri,
-        name=item.key,
+        name=key,
         title=f"[untrusted] {title}" if item.untrusted else title,
         description=f"{item.messages} messages, the last at {item.updated}"
         + (f"; untrusted: {item.untrusted}" if item.untrusted else ""),
@@ -306,8 +315,11 @@ def _as_markdown(found: Conversation) -> str:
         return f"[untrusted {fence}: {doubt}]\n{text}\n[end of untrusted {fence}]\n"
 
     shown = f"{len(found.messages)} of {found.total} messages"
-    head = f"# {_flat(found.key)}\n\n{shown}" + (f" · untrusted: {found.untrusted}" * bool(found.untrusted))
-    pieces = [f"{head}\n"]
+    pieces = [f"# {visible_line(found.key)}\n\n{shown}\n"]
+    if found.untrusted:
+        # The key too: a guest's name is in it, or a program chose it.
+        key = mark(visible_line(found.key), found.untrusted)
+        pieces = [f"# a session that is untrusted\n\n{shown} · untrusted: {found.untrusted}\n", f"## key\n\n{key}"]
     if found.title:
         pieces.append(f"## title\n\n{mark(_flat(found.title), found.untrusted)}")
     if found.summary:
@@ -318,49 +330,73 @@ def _as_markdown(found: Conversation) -> str:
     return "\n".join(pieces)
 
 
-class Updates:
-    """Tells clients when a session has changed that they subscribed to; it looks once a second while any did.
+@dataclass(eq=False, kw_only=True)
+class _Subscription:
+    """What one client wants to hear of: one address by the older protocol, a stream of several by the newer one."""
 
-    Clients of the older protocol subscribe to one resource at a time, those of the newer one listen to several.
-    """
+    client: object
+    uris: frozenset[str]
+    session: Context = None
+    """What notices go through; None if that is a stream."""
+    end: Callable[[], None] = lambda: None
+
+
+class Updates:
+    """Tells clients when a session has changed that they subscribed to; it looks once a second while any did."""
 
     def __init__(self, found: Archive, threads: anyio.CapacityLimiter) -> None:
         self._archive = found
         self._threads = threads
         self._bus = InMemorySubscriptionBus()
-        self._listen = ListenHandler(self._bus, max_subscriptions=_MAX_SUBSCRIPTIONS)
-        self._sessions: dict[tuple[str, str], Context] = {}
-        """By client and address: what notices go through."""
-        self._listened: Counter[str] = Counter()
+        # Streams are counted here: the package refuses further ones also while one of them is about to end.
+        self._listen = ListenHandler(self._bus, max_subscriptions=sys.maxsize)
+        self._subscriptions: list[_Subscription] = []
+        """The oldest first."""
         self._versions: dict[str, Version | None] = {}
-        """What each address that somebody wants to know of was when it was looked at; None if it was not there."""
+        """What each address that somebody wants to know of was when it was looked at; None if it is gone."""
         self._wanted = anyio.Event()
 
     async def subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         uri = str(params.uri)
         with _as_protocol_errors():
             await anyio.to_thread.run_sync(lambda: self._archive.find(key_of(uri)), limiter=self._threads)
-        self._make_room(_connection_of(context), uri)
-        await self._watch([uri])
-        self._sessions[_connection_of(context), uri] = context.session
+        version = await self._look(uri)
+        self._end(_connection_of(context), uri)
+        one = _Subscription(client=_connection_of(context), uris=frozenset((uri,)), session=context.session)
+        self._add(one, {uri: version})
         return types.EmptyResult()
 
     async def unsubscribe(self, context: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        self._sessions.pop((_connection_of(context), str(params.uri)), None)
+        self._end(_connection_of(context), str(params.uri))
         self._forget()
         return types.EmptyResult()
 
     async def listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        uris = [str(uri) for uri in params.notifications.resource_subscriptions or ()]
-        await self._watch(uris)
-        self._listened.update(uris)
-        try:
-            return await self._listen(context, params)
-        finally:
-            self._listened -= Counter(uris)
-            self._forget()
+        """Tell of changes until the client has enough, or another needs the place; the answer says which are told.
+
+        Sessions that are not there are not among them.
+        """
+        uris = frozenset(map(str, params.notifications.resource_subscriptions or ()))
+        if len(uris) > _MAX_SUBSCRIPTIONS:
+            raise _too_many()
+        looked = [(uri, await self._look(uri)) for uri in uris]
+        found = {uri: version for uri, version in looked if version is not None}
+        told = params.notifications.model_copy(update={"resource_subscriptions": [*found] or None})
+        with anyio.CancelScope() as cut:
+            # Over HTTP nothing tells which streams are of one client.
+            client = "" if context.request is None else cut
+            one = _Subscription(client=client, uris=frozenset(found), end=cut.cancel)
+            self._add(one, found)
+            try:
+                return await self._listen(context, params.model_copy(update={"notifications": told}))
+            finally:
+                if one in self._subscriptions:
+                    self._subscriptions.remove(one)
+                self._forget()
+        # So the client knows that it was ended, and did not break.
+        return types.SubscriptionsListenResult(_meta={SUBSCRIPTION_ID_META_KEY: context.request_id})
 
     async def run(self) -> None:
         """Look for changes until cancelled."""
@@ -373,32 +409,44 @@ class Updates:
                     continue
                 self._versions[uri] = now
                 await self._bus.publish(ResourceUpdated(uri=uri))
-                for name, session in [item for item in self._sessions.items() if item[0][1] == uri]:
+                for one in [one for one in self._subscriptions if one.session is not None and uri in one.uris]:
                     is_sent = False
                     # One who does not read must not keep the others waiting.
                     with anyio.move_on_after(_POLL), suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                        await session.send_resource_updated(uri)
+                        await one.session.send_resource_updated(uri)
                         is_sent = True
-                    if not is_sent:
-                        self._sessions.pop(name, None)
+                    if not is_sent and one in self._subscriptions:
+                        self._subscriptions.remove(one)
             self._forget()
 
-    def _make_room(self, connection: str, uri: str) -> None:
-        """If there are too many, the oldest of other connections go: nobody says when one of those has ended."""
-        others = [name for name in self._sessions if name[0] != connection]
-        while len({*self._versions, uri}) > _MAX_SUBSCRIPTIONS and others:
-            del self._sessions[others.pop(0)]
-            self._forget()
+    def _add(self, new: _Subscription, versions: Mapping[str, Version | None]) -> None:
+        """Note a subscription, and end the oldest of other clients if there are too many; raises MCPError.
 
-    async def _watch(self, uris: Sequence[str]) -> None:
-        """Look at what some addresses are now, so that a change is noticed; raises MCPError if there are too many."""
-        if len({*self._versions, *uris}) > _MAX_SUBSCRIPTIONS:
-            raise MCPError(types.INVALID_PARAMS, f"at most {_MAX_SUBSCRIPTIONS} sessions can be subscribed to")
-        found = {uri: await self._look(uri) for uri in uris}
-        # All at once: while one is looked at, what nobody wants yet is forgotten.
-        self._versions = {**found, **self._versions}
-        if uris:
+        Nobody says when a client of the older protocol is gone, and one of the newer may keep streams for ever.
+        """
+        others = [one for one in self._subscriptions if one.client != new.client]
+        while self._is_full(new):
+            if not others:
+                raise _too_many()
+            oldest = others.pop(0)
+            self._subscriptions.remove(oldest)
+            oldest.end()
+        self._subscriptions.append(new)
+        self._versions = {**versions, **self._versions}
+        self._forget()
+        if self._versions:
             self._wanted.set()
+
+    def _is_full(self, new: _Subscription) -> bool:
+        streams = sum(one.session is None for one in self._subscriptions)
+        uris = new.uris.union(*(one.uris for one in self._subscriptions))
+        return len(uris) > _MAX_SUBSCRIPTIONS or (new.session is None and streams >= _MAX_SUBSCRIPTIONS)
+
+    def _end(self, client: object, uri: str) -> None:
+        """End what a client of the older protocol subscribed to."""
+        self._subscriptions = [
+            one for one in self._subscriptions if one.session is None or one.client != client or uri not in one.uris
+        ]
 
     async def _look(self, uri: str) -> Version | None:
         def version() -> Version | None:
@@ -412,11 +460,15 @@ class Updates:
 
     def _forget(self) -> None:
         """Look no more at what nobody wants to know of."""
-        wanted = {uri for _, uri in self._sessions} | set(self._listened)
+        wanted = frozenset[str]().union(*(one.uris for one in self._subscriptions))
         self._versions = {uri: version for uri, version in self._versions.items() if uri in wanted}
         # Not one that `run` waits for: it would never hear of the next.
         if not self._versions and self._wanted.is_set():
             self._wanted = anyio.Event()
+
+
+def _too_many() -> MCPError:
+    return MCPError(types.INVALID_PARAMS, f"at most {_MAX_SUBSCRIPTIONS} sessions can be subscribed to")
 
 
 def _connection_of(context: Context) -> str:

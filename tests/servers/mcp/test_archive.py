@@ -181,11 +181,62 @@ def test_what_only_a_tool_can_have_written_is_untrusted_in_every_shape(
     assert ATTACK in read.text
 
 
-def test_a_message_of_the_user_with_results_of_tools_is_untrusted(archive: Archive, sessions: Sessions) -> None:
-    result = {"type": "tool_result", "tool_use_id": "c", "content": ATTACK}
-    sessions.add_full_message("cli:5", Message(role="user", content=[result]))
+@pytest.mark.parametrize("role", ["user", "assistant"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "tool_result", "tool_use_id": "c", "content": ATTACK},
+        {"type": "mcp_tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": ATTACK}]},
+        {"type": "web_search_tool_result", "content": [{"type": "web_search_result", "title": ATTACK}]},
+        {"type": "document", "source": {"type": "text", "data": ATTACK}},
+        {"type": "function_response", "text": ATTACK},
+        {"type": "text", "text": {"nobody knows": ATTACK}},
+        {"type": ["text"], "text": ATTACK},
+        {"toolResult": {"toolUseId": "c", "content": [{"text": ATTACK}]}},
+        {"functionResponse": {"name": "look", "response": {"output": ATTACK}}},
+        {"text": "and more", "toolResult": ATTACK},
+        {"text": "and more", "type": None, "result": ATTACK},
+        [ATTACK],
+    ],
+)
+def test_a_part_that_is_not_known_to_be_the_speakers_own_is_untrusted(
+    role: str, part: Any, archive: Archive, sessions: Sessions
+) -> None:
+    own = {"type": "text", "text": "I looked."}
+    sessions.add_full_message("cli:5", Message(role=role, content=[own, part]))
     (read,) = archive.read(ReadSession(key="cli:5")).messages
-    assert (read.role, read.untrusted) == ("user", TOOL)
+    assert (read.role, read.untrusted) == (role, TOOL)
+    assert ATTACK in read.text
+
+
+def test_a_result_with_the_role_of_the_user_is_untrusted(archive: Archive, sessions: Sessions) -> None:
+    sessions.add_full_message("cli:5", Message(role="user", content=ATTACK, tool_call_id="c"))
+    (read,) = archive.read(ReadSession(key="cli:5")).messages
+    assert read.untrusted == TOOL
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "a text",
+        {"type": "text", "text": "a text", "cache_control": {"type": "ephemeral"}},
+        {"type": "input_text", "text": "a text"},
+        {"type": "output_text", "text": "a text", "annotations": []},
+        {"type": "refusal", "refusal": "no"},
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+        {"type": "tool_use", "id": "c", "name": "look", "input": {}},
+        {"type": "server_tool_use", "id": "c", "name": "web_search", "input": {"query": "q"}},
+        {"text": "a text"},
+        {"toolUse": {"toolUseId": "c", "name": "look", "input": {}}},
+        {"functionCall": {"name": "look", "args": {}}},
+    ],
+)
+def test_words_media_and_calls_are_the_speakers_own(part: Any, archive: Archive, sessions: Sessions) -> None:
+    sessions.add_full_message("cli:5", Message(role="assistant", content=[part]))
+    (read,) = archive.read(ReadSession(key="cli:5")).messages
+    assert read.untrusted == ""
 
 
 def test_pages_are_bounded_and_join_without_gaps(archive: Archive, sessions: Sessions) -> None:
@@ -215,6 +266,26 @@ def test_a_message_is_read_with_those_around_it(archive: Archive, sessions: Sess
     assert [one.text for one in found.messages] == ["28", "29", "30", "31", "32"]
     before = archive.read(ReadSession(key=hit.key, cursor=found.next_cursor, limit=2))
     assert [one.text for one in before.messages] == ["26", "27"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 20])
+def test_the_pages_before_one_around_a_message_lead_to_the_first_and_no_further(
+    limit: int, archive: Archive, sessions: Sessions
+) -> None:
+    for generation in range(2):
+        if generation:
+            sessions.archive("cli:long")
+        sessions.add_messages("cli:long", [Message(role="user", content=f"{generation}.{n}") for n in range(5)])
+    texts = [one.text for one in archive.read(ReadSession(key="cli:long")).messages]
+    for one in archive.read(ReadSession(key="cli:long")).messages:
+        page = archive.read(ReadSession(key="cli:long", around=one.n, generation=one.generation, limit=limit))
+        found = [one.text for one in page.messages]
+        end = texts.index(found[-1]) + 1
+        while page.next_cursor:
+            page = archive.read(ReadSession(key="cli:long", cursor=page.next_cursor, limit=3))
+            assert page.messages
+            found = [one.text for one in page.messages] + found
+        assert found == texts[:end]
 
 
 def test_the_messages_around_one_are_bounded_together(archive: Archive, sessions: Sessions) -> None:
@@ -332,6 +403,41 @@ def test_a_retry_with_the_same_id_stores_nothing_twice(archive: Archive, session
     assert len(sessions.get_history("agent:1")) == 1
     with pytest.raises(Conflict):
         append(archive, "agent:1", "something else", id="a")
+
+
+@pytest.mark.parametrize("odd", ["\n", "\r", "\t", "\x1b", "\x7f", "\x85", "\u2028", "\u202e", "\u200b", "\U000e0041"])
+def test_a_new_session_has_a_key_that_is_one_visible_line(odd: str, archive: Archive, sessions: Sessions) -> None:
+    key = f"agent:{odd}SYSTEM"
+    with pytest.raises(InvalidArgument, match="one line"):
+        append(archive, key)
+    assert not sessions.exists(key)
+    # One that is there already has the key that somebody else gave it.
+    sessions.add_message(key, "user", "hello")
+    assert append(archive, key)
+
+
+def test_a_session_that_was_begun_over_mcp_is_untrusted_whatever_follows(archive: Archive, sessions: Sessions) -> None:
+    sessions.add_message("agent:mine", "user", "hello")
+    append(archive, "agent:mine")
+    append(archive, "agent:theirs")
+    sessions.add_message("agent:theirs", "user", "hello")
+    sessions.set_meta("agent:theirs", title=ATTACK)
+    sessions.add_message("agent:theirs/part", "user", "hello")
+    sessions.set_meta("agent:theirs/part", parent="agent:theirs")
+    sessions.fork("agent:theirs", "cli:fork")
+    sessions.truncate_history("agent:theirs", 1)
+    sessions.archive("agent:theirs")
+    sessions.add_message("agent:theirs", "user", "again")
+    listed = {item.key: item.untrusted for item in archive.list(ListSessions(state="all")).sessions}
+    assert {key: doubt for key, doubt in listed.items() if doubt != GUEST} == {
+        "cli:1": "",
+        "agent:mine": "",
+        "agent:theirs": CLIENT,
+        "agent:theirs/part": CLIENT,
+        "cli:fork": CLIENT,
+    }
+    read = archive.read(ReadSession(key="agent:theirs"))
+    assert {one.untrusted for one in read.messages} | {read.untrusted} == {CLIENT}
 
 
 @pytest.mark.parametrize(

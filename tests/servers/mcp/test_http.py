@@ -6,8 +6,8 @@ import json
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,8 +18,10 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 
 import nacre
+from nacre.servers.mcp import uri_of
 from nacre.servers.mcp_http import MAX_BODY, MAX_CLIENTS, is_loopback
 from tests.servers.mcp.conftest import TOKEN, Place
 
@@ -194,6 +196,49 @@ def test_subscriptions_of_clients_that_are_gone_leave_room_for_others(url: str, 
     assert ["error" in subscribe(here, number) for number in (64, 65)] == [False] * 2
 
 
+@pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
+@pytest.mark.parametrize("first", [{"many": 64, "streams": 1}, {"many": 1, "streams": 64}, {"many": 0, "streams": 64}])
+@pytest.mark.parametrize("later", ["2025-11-25", "2026-07-28"])
+def test_who_listens_to_as_much_as_can_be_gives_way_to_others(
+    first: dict[str, int], later: str, url: str, place: Place
+) -> None:
+    with nacre.open(place.root) as sessions:
+        for number in range(64):
+            sessions.add_message(f"many:{number}", "user", "hello")
+    many = [uri_of(f"many:{number}") for number in range(first["many"])]
+
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            greedy, newer = [await stack.enter_async_context(over_http(url)) for _ in range(2)]
+            wanted: dict[str, Any] = {"resource_subscriptions": many, "tools_list_changed": True}
+            streams = [await stack.enter_async_context(greedy.listen(**wanted)) for _ in range(first["streams"])]
+            if later == "2025-11-25":
+                older = await stack.enter_async_context(over_http(url, mode="legacy"))
+                await older.session.subscribe_resource(uri_of("cli:1"))
+                await older.session.subscribe_resource(uri_of("cli:1"))
+            async with newer.listen(resource_subscriptions=[uri_of("cli:1")]) as events:
+                # The oldest one has ended, and knows it.
+                assert [event async for event in streams[0]] == []
+                with nacre.open(place.root) as sessions:
+                    sessions.add_message("cli:1", "user", "And a pearl?")
+                assert getattr(await anext(events), "uri", "") == uri_of("cli:1")
+
+    anyio.run(test)
+
+
+def test_what_is_not_there_is_not_listened_to(url: str) -> None:
+    async def test() -> None:
+        odd = ["nacre://sessions/nacre%3Anotes", "file:///etc/passwd", "nacre://sessions/%00", "x", uri_of("cli:2")]
+        async with over_http(url) as client:
+            async with client.listen(resource_subscriptions=[*odd, uri_of("cli:1")]) as events:
+                assert events.honored.resource_subscriptions == [uri_of("cli:1")]
+            with pytest.raises(MCPError, match="at most 64"):
+                async with client.listen(resource_subscriptions=[uri_of(f"none:{number}") for number in range(65)]):
+                    pass
+
+    anyio.run(test)
+
+
 def test_a_client_that_dies_in_the_middle_harms_nobody(url: str) -> None:
     parts = urlsplit(url)
     for sent in (b"POST /mcp HTT", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"):
@@ -206,6 +251,16 @@ def test_a_client_that_dies_in_the_middle_harms_nobody(url: str) -> None:
         with socket.create_connection((parts.hostname, parts.port)) as wire:
             wire.sendall(head.encode() + body[:cut])
     assert ask(url).status_code == 200
+
+
+@asynccontextmanager
+async def over_http(url: str, mode: Any = "auto") -> AsyncIterator[Client]:
+    with anyio.fail_after(60):
+        async with (
+            httpx2.AsyncClient(headers=OWN, timeout=60) as http,
+            Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        ):
+            yield client
 
 
 @contextmanager

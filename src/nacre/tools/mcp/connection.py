@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import anyio
@@ -19,14 +19,17 @@ from anyio.abc import TaskStatus
 from mcp.client import Client
 from mcp.client.session import ClientRequestContext
 from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared import jsonrpc_dispatcher
 from mcp.shared.exceptions import MCPError
 from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, ElicitRequestFormParams, ElicitResult, Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry.trace import INVALID_SPAN, Span
 from pydantic import ValidationError
 
 from nacre import __version__
 from nacre.agent.ports import Notice, Scene
 from nacre.errors import ToolError
+from nacre.tools.foreign_spans import ForeignSpans
 from nacre.tools.mcp import client_types
 from nacre.tools.mcp.client_types import Closed, Config, Deadline, Forgotten, Gone, Login, LoginNeeded, Program
 from nacre.tools.mcp.transports import connect_http, connect_program
@@ -47,6 +50,18 @@ _PACKAGE = os.path.dirname(str(mcp.__file__)) + os.sep  # noqa: PTH120 - as the 
 # The package logs messages, addresses and errors with their content; in part under a name that others use too.
 logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
 logging.getLogger("client").addFilter(lambda record: not record.pathname.startswith(_PACKAGE))
+
+
+@contextmanager
+def _no_span(*_: object, **__: object) -> Iterator[Span]:
+    yield INVALID_SPAN
+
+
+def _send_no_trace(_: object) -> None:
+    """Leave what is sent as it is."""
+
+
+_SPANS = ForeignSpans(jsonrpc_dispatcher, otel_span=_no_span, inject_trace_context=_send_no_trace)
 
 
 class Connection:
@@ -79,16 +94,17 @@ class Connection:
         """Keep the connection open; raises what kept it from being opened, and nothing later."""
         is_started = False
         try:
-            async with self.client as client, create_task_group() as tasks:
-                # A result is shown as it is: to check it against a schema of the server can take any time.
-                object.__setattr__(client.session, "validate_tool_result", _accept)
-                tasks.start_soon(self._follow, on_change)
-                if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-                    tasks.start_soon(self._listen)
-                is_started = True
-                task_status.started()
-                await self._is_over.wait()
-                tasks.cancel_scope.cancel()
+            with _SPANS.off():
+                async with self.client as client, create_task_group() as tasks:
+                    # A result is shown as it is: to check it against a schema of the server can take any time.
+                    object.__setattr__(client.session, "validate_tool_result", _accept)
+                    tasks.start_soon(self._follow, on_change)
+                    if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                        tasks.start_soon(self._listen)
+                    is_started = True
+                    task_status.started()
+                    await self._is_over.wait()
+                    tasks.cancel_scope.cancel()
             if self._program is not None and self._failure is None:
                 self._failure = Closed(self._program.reason)
         except Exception as error:
@@ -111,7 +127,7 @@ class Connection:
         entry = (scene, deadline)
         self._scenes.append(entry)
         try:
-            with deadline.start():
+            with _SPANS.off(), deadline.start():
                 return await act(self.client)
             raise TimeoutError
         except MCPError as error:
