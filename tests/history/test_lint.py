@@ -61,8 +61,16 @@ def test_an_interrupted_turn_leaves_a_call_without_a_result() -> None:
     assert found(user("go"), calling("a", "b"), result("a")) == [("call-without-result", 3)]
 
 
-def test_a_call_that_was_passed_over_is_told_and_its_late_result_too() -> None:
-    assert found(calling("a"), answer(), result("a")) == [("call-without-result", 2), ("result-without-call", 4)]
+def test_a_late_result_belongs_to_its_call() -> None:
+    assert found(calling("a"), answer(), result("a")) == []
+
+
+def test_a_late_result_that_names_no_call_belongs_to_none() -> None:
+    assert found(calling("a"), answer(), result(None)) == [("call-without-result", 2), ("result-without-call", 4)]
+
+
+def test_a_call_that_is_made_again_waits_no_longer() -> None:
+    assert found(calling("a"), calling("a"), result("a")) == [("call-without-result", 2)]
 
 
 def test_a_second_result_is_one_too_many() -> None:

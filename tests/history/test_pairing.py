@@ -89,19 +89,29 @@ def test_a_result_without_a_call_is_left_out_and_counted() -> None:
     assert (short(found.messages), found.orphans) == (["q", "b?", "b=B", "done"], 2)
 
 
-def test_of_two_results_the_first_counts() -> None:
-    found = settle([asks("a"), A, result("a", "again")])
-    assert (short(found.messages), found.orphans, found.interrupted) == (["a?", "a=A"], 1, 0)
+def test_of_several_results_the_last_counts() -> None:
+    found = settle([asks("a"), A, result("a", "again"), result("a", "at last")])
+    assert (short(found.messages), found.orphans, found.interrupted) == (["a?", "a=at last"], 2, 0)
+    assert shown(asks("a", "a"), A, B, result("a", "again"), result("a", "at last")) == [
+        "a?a-2?", "a=A", "a-2=at last"
+    ]  # fmt: skip
 
 
-def test_an_answer_ends_the_wait_for_results() -> None:
-    found = settle([asks("a"), says("done"), A])
+def test_a_result_finds_its_call_behind_an_answer() -> None:
+    found = settle([asks("a"), says("it runs"), user("and?"), A, says("done")])
+    assert (short(found.messages), found.orphans, found.interrupted) == (
+        ["a?", "a=A", "it runs", "and?", "done"], 0, 0
+    )  # fmt: skip
+
+
+def test_an_answer_ends_the_wait_for_results_that_name_no_call() -> None:
+    found = settle([asks("a"), says("done"), result(None)])
     assert (short(found.messages), found.orphans, found.interrupted) == (["a?", f"a={INTERRUPTED}", "done"], 1, 1)
 
 
 def test_a_second_result_does_not_go_to_an_older_call_of_the_same_id() -> None:
     log = (asks("a"), user("again"), asks("a"), A, result("a", "twice"))
-    assert shown(*log) == ["a?", f"a={INTERRUPTED}", "again", "a-2?", "a-2=A"]
+    assert shown(*log) == ["a?", f"a={INTERRUPTED}", "again", "a-2?", "a-2=twice"]
 
 
 def test_results_without_an_id_go_to_the_newest_call_that_waits() -> None:
@@ -115,8 +125,9 @@ def test_a_result_without_an_id_goes_by_its_name() -> None:
 
 
 def test_a_result_that_finds_no_call_in_a_piece_seeks_it_before() -> None:
-    piece = attach_results([user("w"), A, says("x"), B])
-    assert (piece.seeking, piece.orphans) == ([A], 1)
+    nameless = result(None)
+    piece = attach_results([user("w"), nameless, A, says("x"), B, nameless])
+    assert (piece.seeking, piece.orphans) == ([nameless, A, B], 1)
 
 
 # Ids, names and arguments
@@ -185,9 +196,13 @@ def test_an_answer_that_says_nothing_is_left_out(content: Any) -> None:
     assert shown(user("q"), says(content)) == ["q"]
 
 
-@pytest.mark.parametrize("content", [None, "", " \n", [], [""]])
+@pytest.mark.parametrize("content", ["", " \n", [], [""]])
 def test_a_user_who_says_nothing_is_shown_to_say_nothing(content: Any) -> None:
     assert shown(user(content)) == ["[empty message]"]
+
+
+def test_a_users_message_without_any_content_is_left_out() -> None:
+    assert shown(user("q"), user(None), says("a")) == ["q", "a"]
 
 
 @pytest.mark.parametrize("role", ["user", "assistant"])
@@ -267,7 +282,8 @@ def test_what_is_appended_changes_nothing_before_it_but_the_words_for_its_call(
         return
     changed = [at for at, (old, now) in enumerate(zip(before, after, strict=True)) if old != now]
     assert len(changed) <= 1
-    assert all(before[at].content == INTERRUPTED for at in changed)
+    assert all(before[at].role == "tool" and after[at].extra == new.extra for at in changed)
+    assert new.tool_call_id or all(before[at].content == INTERRUPTED for at in changed)
 
 
 # What was remembered when words came

@@ -8,7 +8,7 @@ import pytest
 
 import nacre
 from nacre.history.transcript import CHUNK, FAILED, Transcript, Wanted, message, open_at, outline, part, stretch
-from nacre.messages import Message
+from nacre.messages import Message, ToolCall
 from nacre.records import View
 from nacre.sessions import Sessions
 
@@ -76,10 +76,22 @@ def test_a_message_of_another_branch_is_shown_on_that(sessions: Sessions) -> Non
     assert numbers(opened(sessions, tip=9999)) == [2, 6]
 
 
-def test_no_result_is_apart_from_its_call(sessions: Sessions) -> None:
-    calls = [Message(role="assistant", content="x")] * (CHUNK - 2)
-    results = [Message(role="tool", content="x", tool_call_id="1")] * 4
-    sessions.add_messages("k", [*calls, *results, *calls])
+ASKED = [ToolCall(id=id, name="f") for id in "abcd"]
+RESULTS = [Message(role="tool", content="x", tool_call_id=call.id) for call in ASKED]
+WORDS = [Message(role="assistant", content="x")] * (CHUNK - 2)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [Message(role="assistant", tool_calls=tuple(ASKED))],
+        [Message(role="assistant", tool_calls=(call,)) for call in ASKED],
+        [*(Message(role="assistant", tool_calls=(call,)) for call in ASKED), Message(role="user", content="x")],
+    ],
+    ids=["one message", "a message each", "words between"],
+)
+def test_no_result_is_apart_from_its_call(sessions: Sessions, calls: list[Message]) -> None:
+    sessions.add_messages("k", [*WORDS[len(calls) :], *calls, *RESULTS, *WORDS])
 
     def chunk(number: int) -> Transcript | None:
         return sessions.read("k", lambda view: part(view, Wanted(), number=number))

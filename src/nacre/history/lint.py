@@ -51,23 +51,21 @@ def snags(view: Records) -> list[Snag]:
 
 
 def _unpaired_calls(records: Sequence[Record]) -> list[Snag]:
-    """Calls without a result and results without a call; a reply without a call ends the waiting."""
+    """Calls without a result and results without a call, by the rule of `pairing`."""
     found: list[Snag] = []
     waiting: dict[str, list[tuple[int, str]]] = {}
     answered: set[str] = set()
+    # Those since the last reply without a call, oldest first: a result without an id is for the newest that waits.
+    recent: list[str] = []
 
-    def close() -> None:
-        for id, calls in waiting.items():
-            for n, name in calls:
-                found.append(Snag(kind=UNANSWERED, n=n, detail=f"call {id!r} of {name!r} has no result"))
-        waiting.clear()
-        answered.clear()
+    def give_up(id: str) -> None:
+        for n, name in waiting.pop(id, ()):
+            found.append(Snag(kind=UNANSWERED, n=n, detail=f"call {id!r} of {name!r} has no result"))
 
     messages = ((record.n, record.m) for record in records if record.m is not None)
     for number, message in messages:
         if message.role == "tool":
-            # A result without an id is for the newest call.
-            id = message.tool_call_id or next(reversed(waiting), "")
+            id = message.tool_call_id or next((id for id in reversed(recent) if id in waiting), "")
             if id in waiting:
                 waiting[id].pop()
                 answered.add(id)
@@ -78,9 +76,15 @@ def _unpaired_calls(records: Sequence[Record]) -> list[Snag]:
             else:
                 found.append(Snag(kind=UNASKED, n=number, detail=f"no call {id!r} waits for this result"))
         elif message.tool_calls:
+            # A result is for the newest message that calls with its id.
+            for call in message.tool_calls:
+                give_up(call.id)
+                answered.discard(call.id)
             for call in message.tool_calls:
                 waiting.setdefault(call.id, []).append((number, call.name))
+                recent.append(call.id)
         elif message.role == "assistant":
-            close()
-    close()
-    return found
+            recent.clear()
+    for id in list(waiting):
+        give_up(id)
+    return sorted(found, key=lambda snag: snag.n)

@@ -1,8 +1,9 @@
 """Messages as every provider takes them: each tool call directly followed by its result; the log stays as it is.
 
 Messages other than results stay in their order, and results go to their calls. So what is appended
-to a log is appended to its projection, but for a late result, which takes the place of the words
-that stood for it.
+to a log is appended to its projection, but for a result that comes late: it takes the place of the words
+that stood for it, or of an earlier result of the same call. A request then is no prefix of the next one;
+a model that reads "waiting for approval" where a payment was made would cost more than a cache does.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
 
 
 class Piece(Struct, frozen=True, kw_only=True):
-    """The projection of a piece of a log, how many calls in it were never answered, and how many results had no call.
+    """The projection of a piece of a log, how many calls in it were never answered, and how many results are not shown.
 
     The calls of the results that seek one may stand before it.
     """
@@ -48,9 +49,10 @@ class Piece(Struct, frozen=True, kw_only=True):
 def pair(messages: Sequence[Message]) -> list[Message]:
     """The messages with every call answered once, in the calls' order, directly after it.
 
-    A call without a result is answered as interrupted. Results without a call, second results and
-    empty answers of the model are left out. Ids become unique; names, ids, arguments and contents
-    take a form that all providers accept; what has a role of its own is shown as a user's words.
+    A call without a result is answered as interrupted. Of several results of one call the last counts:
+    a tool that asks for approval answers first that it waits. Results without a call, empty answers of the
+    model and messages of a user without any content are left out. Ids become unique; names, ids, arguments and
+    contents take a form that all providers accept; what has a role of its own is shown as a user's words.
     """
     return settle(messages).messages
 
@@ -65,15 +67,16 @@ def settle(messages: Iterable[Message]) -> Piece:
 def attach_results(messages: Iterable[Message]) -> Piece:
     """Give results to their calls; ids stay as they are.
 
-    in the log   user   call 1,2   user   result 2   late result 1   reply   result 1 again
-    attached     user   call 1,2   result 1   result 2   user   reply                      (one orphan)
+    in the log   user   call 1,2   user   result 2   result 1   reply   result 1 again
+    attached     user   call 1,2   result 1 again   result 2   user   reply            (one orphan: the first result 1)
     """
     messages = list(messages)
     # 1. Most turns are words alone.
     if not any(message.role == "tool" or message.tool_calls for message in messages):
         said = (as_shown(message) for message in messages)
         return Piece(messages=[message for message in said if message is not None])
-    # 2. Messages stay in their order. A call waits for its results, until the model replies without a call.
+    # 2. Messages stay in their order. A result goes to the newest call of its id, wherever it comes; one that names no
+    #    call goes to one that waits, which none does any more when the model has replied without a call.
     order: list[_Asking | Message] = []
     waiting = _Waiting()
     for message in messages:
@@ -124,9 +127,9 @@ def as_shown(message: Message) -> Message | None:
 
     What a model said stays its own. All else is a user's words: those of another role than `user`, whether a provider
     has it or not, with that role in brackets before them. What says nothing is left out, and so is an item without a
-    role, which no provider takes.
+    role, which no provider takes. An empty text of a user is shown to be empty, since the answer to it follows.
     """
-    if not message.role:
+    if not message.role or is_silent(message):
         return None
     if message.role == "assistant":
         content = _content(message.content)
@@ -153,6 +156,15 @@ def as_shown(message: Message) -> Message | None:
     return replace(_change(message, said), role="user", extra={**message.extra, SAID_AS: message.role})
 
 
+def is_silent(message: Message) -> bool:
+    """Tell whether a user's message has no content at all, not even an empty text.
+
+    Frameworks keep in such messages what only they can read, such as an approval: nobody said anything.
+    """
+    has_any = message.content is not None or message.media or RECALLED in message.extra or is_erased(message)
+    return message.role == "user" and not has_any
+
+
 def without_facts(message: Message) -> Message:
     """A message without what was remembered when it came."""
     if RECALLED not in message.extra:
@@ -172,12 +184,16 @@ class _Asking:
         self.results: list[Message | None] = [None] * len(calls)
 
     def take(self, result: Message) -> bool:
-        """Keep a result if a call still waits for it."""
+        """Keep a result if a call still waits for it; if it names a call that has one, in the place of that one."""
+        last = -1
         for at, call in enumerate(self.calls):
             is_meant = result.tool_call_id == call.id if result.tool_call_id else result.name in (None, "", call.name)
             if is_meant and self.results[at] is None:
                 self.results[at] = result
                 return True
+            last = at if is_meant else last
+        if result.tool_call_id:
+            self.results[last] = result
         return False
 
     def all(self) -> Iterator[Message]:
@@ -196,7 +212,7 @@ class _Asking:
 
 
 class _Waiting:
-    """The calls that a result may belong to: those since the model last answered without calling."""
+    """The calls that a result may belong to: by its id any, else those since the last answer without a call."""
 
     def __init__(self) -> None:
         self.orphans = 0
@@ -211,22 +227,23 @@ class _Waiting:
         return asking
 
     def close(self) -> None:
-        """A model that has answered waits for nothing that was called before."""
+        """A model that has answered waits for no result that does not name its call."""
         self._asking.clear()
-        self._latest.clear()
         self._is_closed = True
 
     def take(self, result: Message) -> None:
-        """Give a result to the newest message that calls for it; a second result is an orphan."""
-        asking = self._latest.get(result.tool_call_id) if result.tool_call_id else None
-        if asking is not None:
-            self.orphans += not asking.take(result)
+        """Give a result to the newest message that calls for it; an earlier one of the same call is an orphan."""
+        if result.tool_call_id:
+            asking = self._latest.get(result.tool_call_id)
+            if asking is None:
+                self.seeking.append(result)
+            else:
+                self.orphans += not asking.take(result)
             return
-        if not result.tool_call_id:
-            while self._asking and None not in self._asking[-1].results:
-                self._asking.pop()
-            if any(asking.take(result) for asking in reversed(self._asking)):
-                return
+        while self._asking and None not in self._asking[-1].results:
+            self._asking.pop()
+        if any(asking.take(result) for asking in reversed(self._asking)):
+            return
         if self._is_closed:
             self.orphans += 1
         else:

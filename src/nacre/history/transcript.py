@@ -207,15 +207,17 @@ def _transcript(view: View, state: State, *, tip: int, wanted: Wanted, numbers: 
 
 
 def _bound(records: Sequence[Record], place: int) -> int:
-    """The place, or the first after it that begins something: both chunks that meet there find the same."""
-    roles = {record.st.i: record.m.role for record in records if record.m is not None}
-    before = after = place
-    while roles.get(after) == "tool":
-        after += 1
-    while roles.get(before) == "tool":
-        before -= 1
-    is_whole = before in roles and (after in roles or after - place < _MAX_RUN)
-    return after if is_whole and place - before < _MAX_RUN > after - place else place
+    """The place, or the first after it that parts no call from its result; both chunks at it find the same."""
+    callers: dict[str, int] = {}
+    apart: set[int] = set()
+    for record in records:
+        at = record.st.i
+        if record.m is None or not place - _MAX_RUN < at < place + _MAX_RUN:
+            continue
+        callers.update((call.id, at) for call in record.m.tool_calls)
+        if record.m.role == "tool":
+            apart.update(range(callers.get(record.m.tool_call_id or "", at) + 1, at + 1))
+    return next((at for at in range(place, place + _MAX_RUN) if at not in apart), place)
 
 
 def _stored(view: View, record: Record) -> Stored:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.history.pairing import SAID_AS, Piece, as_shown, attach_results, distinct
+from nacre.history.pairing import SAID_AS, Piece, as_shown, attach_results, distinct, is_silent
 from nacre.history.tokens import estimate as by_length
 from nacre.messages import Message
 
@@ -27,7 +27,7 @@ class Window(Struct, frozen=True, kw_only=True):
     """Messages that every provider takes, about how many tokens they cost, and what in them differs from the log.
 
     `left_out` counts the messages that are not shown, `interrupted` the calls that were never answered,
-    `orphans` the results without a call, `shortened` the results that were cut.
+    `orphans` the results without a call and those that a later one replaced, `shortened` the results that were cut.
     """
 
     messages: list[Message]
@@ -238,7 +238,7 @@ def _turn(newest_first: Iterator[Message], estimate: Estimate, limit: float, roo
 
 def is_beginning(message: Message) -> bool:
     """Tell whether a turn begins with a message."""
-    return message.role == "user" and SAID_AS not in message.extra
+    return message.role == "user" and SAID_AS not in message.extra and not is_silent(message)
 
 
 def _note(summary: str, left_out: int, *, begins: bool) -> list[Message]:

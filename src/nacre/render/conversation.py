@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -78,19 +79,23 @@ class Cut(Struct, frozen=True, kw_only=True):
 
 Part = MessageView | Cut
 
+_MOST_HELD = 128
+"""How many parts wait at most for the results of the first of them, so that a long conversation is never held whole."""
+
 
 def parts(
     stored: Iterable[Stored], *, live: Container[int] | None = None, newest: str = "", cut: Cut | None = None
 ) -> Iterator[Part]:
     """The parts of a conversation, results with their calls.
 
-    `live` are the numbers in generation `newest` that are in the history now, None for all. `cut` is put
-    before the first of them. Holds no more than one message and its results at a time.
+    A result belongs to the newest message that calls with its id, whatever stands between them: other calls, an
+    approval, words. Only the first result does; further ones stand where they came. `live` are the numbers in
+    generation `newest` that are in the history now, None for all. `cut` is put before the first of them. Holds a
+    few messages at a time.
     """
     older: list[str] = []
-    waiting: MessageView | None = None
-    results: dict[int, Result] = {}
-    unanswered: dict[str, list[int]] = {}
+    held: deque[_Held] = deque()
+    waiting: dict[tuple[str, bool, str], _Held] = {}
     for one in stored:
         # 1. Its label: numbers are unlike in all generations of a key.
         label = str(one.n)
@@ -101,24 +106,53 @@ def parts(
         is_live = live is None or (one.n in live and one.generation == newest)
         shown = _view(one, label=label, is_live=is_live)
         # 2. A result goes to the call that waits for it, if both or neither are live.
-        places = unanswered.get(one.message.tool_call_id or "")
-        if waiting is not None and shown.role == "tool" and places and waiting.is_live == is_live:
+        id = one.message.tool_call_id or ""
+        asking = waiting.get((one.generation, is_live, id)) if shown.role == "tool" else None
+        if asking is not None and id in asking.places:
             text = "\n".join((shown.text, *shown.attachments))
-            results[places.pop()] = Result(label=label, ts=shown.ts, text=text)
-            continue
-        # 3. Anything else ends the message that waited for results, and may wait itself.
-        if waiting is not None:
-            yield _with_results(waiting, results)
-        if cut is not None and is_live:
-            yield cut
-            cut = None
-        waiting, results, unanswered = shown, {}, {}
-        for place in range(len(shown.calls) - 1, -1, -1):
-            unanswered.setdefault(shown.calls[place].id, []).append(place)
-    if waiting is not None:
-        yield _with_results(waiting, results)
+            asking.take(id, Result(label=label, ts=shown.ts, text=text))
+        else:
+            if cut is not None and is_live:
+                held.append(_Held(cut))
+                cut = None
+            held.append(_Held(shown))
+            # 3. A call that is made again waits no longer, nor one without an id if something else follows.
+            for again in ("", *held[-1].places):
+                before = waiting.pop((one.generation, is_live, again), None)
+                if before is not None:
+                    before.places.pop(again, None)
+            waiting.update(((one.generation, is_live, called), held[-1]) for called in held[-1].places)
+        # 4. What waits for nothing is given out, and the oldest if it waits too long.
+        while held and (not held[0].places or len(held) > _MOST_HELD):
+            yield held.popleft().whole()
+    yield from (one.whole() for one in held)
     if cut is not None:
         yield cut
+
+
+class _Held:
+    """A part of a conversation; `places` are those of its calls that wait for a result, by id, the first one last."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._results: dict[int, Result] = {}
+        self.places: dict[str, list[int]] = {}
+        calls = part.calls if isinstance(part, MessageView) else ()
+        for place in range(len(calls) - 1, -1, -1):
+            self.places.setdefault(calls[place].id, []).append(place)
+
+    def take(self, id: str, result: Result) -> None:
+        self._results[self.places[id].pop()] = result
+        if not self.places[id]:
+            del self.places[id]
+
+    def whole(self) -> Part:
+        """The part with the results of its calls; it takes no more."""
+        self.places.clear()
+        if not self._results or isinstance(self._part, Cut):
+            return self._part
+        calls = (replace(call, result=self._results.get(place)) for place, call in enumerate(self._part.calls))
+        return replace(self._part, calls=tuple(calls))
 
 
 def _view(one: Stored, *, label: str, is_live: bool) -> MessageView:
@@ -145,13 +179,6 @@ def _view(one: Stored, *, label: str, is_live: bool) -> MessageView:
         attachments=others + tuple(map(describe_part, message.media)),
         is_live=is_live,
     )
-
-
-def _with_results(shown: MessageView, results: Mapping[int, Result]) -> MessageView:
-    if not results:
-        return shown
-    calls = (replace(call, result=results.get(place)) for place, call in enumerate(shown.calls))
-    return replace(shown, calls=tuple(calls))
 
 
 def text_of(content: str | list[Any] | None) -> tuple[str, tuple[str, ...]]:

@@ -174,8 +174,7 @@ def _earliest_call(messages: Sequence[Message]) -> list[int]:
             calls.update((call.id, at) for call in message.tool_calls)
             first = at if first < 0 else first
         elif message.role == "assistant":
-            # A model that has answered waits for nothing that was called before.
-            calls.clear()
+            # A model that has answered waits for no result that does not name its call.
             first = -1
         owners.append(owner if owner >= 0 else at)
     return list(accumulate(reversed(owners), min))[::-1]

@@ -21,7 +21,7 @@ from nacre.history import record_lines, session_state
 from nacre.history.overview import Labels, labels
 from nacre.messages import Entry, Stored
 from nacre.records import Losses, Record, Records, View
-from nacre.render.conversation import Cover, Cut, Notice, Part, notices, parts, unreadable
+from nacre.render.conversation import Cover, Cut, MessageView, Notice, Part, notices, parts, unreadable
 from nacre.render.usage import Usage, total_usage
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _AROUND = 5
+_FAR = 128
+"""How many records are searched for the results of a message."""
 
 
 # ---- show
@@ -160,18 +162,17 @@ def _read_entry(sessions: Sessions, key: str, n: int) -> Excerpt:
         if record.t != "msg":
             hint = f"--raw --entry {n} shows its line"
             raise Failure("not_found", f"record {n} of session {key!r} is a {record.t!r}, not a message", hint=hint)
-        # The results follow right after a message with calls.
-        records = [record]
-        calls = len(record.m.tool_calls) if record.m is not None else 0
-        for number in range(n + 1, n + 1 + calls):
-            found = view.find(number)
-            if found is None or found.m is None or found.m.role != "tool":
-                break
-            records.append(found)
+        live = frozenset(one.n for one in session_state.chain(view, view.state))
+        # The results follow soon after a message with calls.
+        following = range(n + 1, n + 1 + _FAR) if record.m is not None and record.m.tool_calls else ()
+        near = [one for one in map(view.find, following) if one is not None and one.m is not None]
+        stored = [_stored(view, one) for one in (record, *near)]
+        asked = next(one for one in parts(stored, live=live, newest=view.uid) if isinstance(one, MessageView))
+        own = {asked.label, *(call.result.label for call in asked.calls if call.result is not None)}
         return Excerpt(
             cover=_cover(view, view, key, messages=session_state.count(view)),
-            stored=[_stored(view, one) for one in records],
-            live=frozenset(one.n for one in session_state.chain(view, view.state)),
+            stored=[one for one in stored if str(one.n) in own],
+            live=live,
             newest=view.uid,
             labels=labels(session_state.meta(view, view.state)),
         )

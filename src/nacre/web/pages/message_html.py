@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import dropwhile, takewhile
 
 from msgspec import Struct
 
 from nacre.history.branches import Bar
 from nacre.history.transcript import Chunk, Fork, Transcript
 from nacre.index.query import parse
-from nacre.messages import ERASED_TEXT, Message, is_erased
+from nacre.messages import ERASED_TEXT, Message, Stored, is_erased
 from nacre.render.conversation import Cut, MessageView, parts, text_in, text_of
 from nacre.render.html import escape, html
 from nacre.render.html_page import amount, facts, kind_of, who
@@ -30,13 +31,13 @@ _ENTITY = r"&(?:amp|lt|gt|quot|#39);"
 class Scene(Struct, frozen=True, kw_only=True):
     """What articles are drawn with: the messages as they are stored, by number, and what to mark in them.
 
-    `newest` is the number of the last message of the branch on which the session goes on, if it is among them.
+    `running` are the numbers of messages at the end of the branch on which the session goes on, whose calls may run.
     """
 
     given: Mapping[str, Message]
     mark: Marker
     transcript: Transcript
-    newest: str = ""
+    running: frozenset[str] = frozenset()
 
 
 def sections(transcript: Transcript, mark: Marker) -> str:
@@ -45,8 +46,8 @@ def sections(transcript: Transcript, mark: Marker) -> str:
     for chunk in transcript.chunks:
         given = {str(one.n): one.message for one in chunk.stored}
         is_end = bool(chunk.places) and chunk.places[-1] == transcript.high and not transcript.tip
-        newest = str(chunk.stored[-1].n) if is_end else ""
-        scene = Scene(given=given, mark=mark, transcript=transcript, newest=newest)
+        running = _running(chunk.stored) if is_end else frozenset()
+        scene = Scene(given=given, mark=mark, transcript=transcript, running=running)
         facts = {"chunk": chunk.number, "high": transcript.high, "n": transcript.n, "live": transcript.live}
         data = " ".join(f'data-{name}="{value}"' for name, value in facts.items())
         shown += f"<section {data}>{''.join(_pieces(scene, chunk))}</section>\n"
@@ -84,6 +85,13 @@ def _pieces(scene: Scene, chunk: Chunk) -> Iterator[str]:
             run = []
         yield from (_switcher(shown, fork) for fork in after)
     yield from _run(run, scene)
+
+
+def _running(stored: Sequence[Stored]) -> frozenset[str]:
+    """The messages at the end that may wait for results still: the last that call one after the other."""
+    said = [one for one in stored if one.message.role]
+    since = list(dropwhile(lambda one: one.message.role == "tool", reversed(said)))
+    return frozenset(str(one.n) for one in takewhile(lambda one: one.message.tool_calls, since))
 
 
 def _is_quiet(said: MessageView, scene: Scene) -> bool:
@@ -149,8 +157,6 @@ def _calls_of(said: MessageView, scene: Scene) -> list[CallView]:
     """The calls of a message; each begins when the one before has ended."""
     made: list[CallView] = []
     since = said.ts
-    # While calls run one after the other, the newest message is the result of one before.
-    is_newest = scene.newest in {said.label, *(call.result.label for call in said.calls if call.result is not None)}
     for call, given in zip(said.calls, scene.given[said.label].tool_calls, strict=True):
         result, answer = call.result, scene.given.get(call.result.label) if call.result is not None else None
         text = text_of(answer.content)[0] if answer is not None else ""
@@ -164,7 +170,7 @@ def _calls_of(said: MessageView, scene: Scene) -> list[CallView]:
                 since=since,
                 end=result.ts if result is not None else since,
                 has_failed=answer is not None and answer.extra.get("failed") is True,
-                is_lost=result is None and not is_newest,
+                is_lost=result is None and said.label not in scene.running,
             )
         )
         since = made[-1].end
