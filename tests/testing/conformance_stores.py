@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,96 @@ class WithoutIds(Lines):
 
     def is_known(self, session: str, id: str) -> bool:
         return False
+
+
+class NamesEveryCheck(Lines):
+    not_applicable = dict.fromkeys(
+        ("reopen", "crash-inside", "crash-while-writing", "two-processes", "idempotent-retry", "torn-tail"), "no"
+    )
+
+
+class NamesNoCheck(Lines):
+    not_applicable = {"idempotent_retry": "it takes no ids"}  # noqa: RUF012 - as above
+
+
+class ListsChecks(Lines):
+    not_applicable = ["idempotent-retry"]  # noqa: RUF012 - as above
+
+
+class LocksByALink(Lines):
+    """While it is open, a link names the host and the process, and leads nowhere."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.link = path / f"{os.getpid()}.lock"
+        self.link.symlink_to(f"host:{os.getpid()}")
+
+    def close(self) -> None:
+        self.link.unlink()
+
+
+class HasASocket(Lines):
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        os.chdir(path)  # the path of a socket must be short
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.bind(f"{os.getpid()}.socket")
+
+
+class HasAFifo(Lines):
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        with suppress(FileExistsError):
+            os.mkfifo(path / "fifo")
+
+
+class RemembersItsPath(Lines):
+    """Goes on where it was made, not where it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        with suppress(FileExistsError):
+            (path / "place").symlink_to(path.absolute())
+        super().__init__((path / "place").readlink())
+
+
+class HasAHelper(Lines):
+    """Forks: the other process has all that this one has open, and lives while it is alone in the directory."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        if os.fork() == 0:
+            try:
+                self.help()
+            finally:
+                os._exit(0)
+
+    def help(self) -> None:
+        for _ in range(3_000):
+            time.sleep(0.1)
+            if not self.path.exists():
+                break
+
+
+class HasAHelperThatGetsAway(HasAHelper):
+    """Its helper is in a session of its own, so that it is not killed with it."""
+
+    def help(self) -> None:
+        os.setsid()
+        super().help()
+
+
+class HasAHelperThatCanBeHeard(HasAHelper):
+    """It and its helper have a pipe open that is made by the test."""
+
+    def __init__(self, path: Path) -> None:
+        self.alive = (path / "alive").open("wb", buffering=0)
+        super().__init__(path)
+
+
+class ReadsTheInput(Lines):
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        assert subprocess.run(["cat"], capture_output=True, check=True).stdout == b""
 
 
 class WritesLater(Lines):
@@ -172,6 +264,92 @@ class ForgetsIdsAtClose(Lines):
         known = id in self.ids
         self.ids.add(id)
         return known
+
+
+class LooksBeforeItLocks(Lines):
+    """Two processes that look for one id at the same time both write it."""
+
+    def append(self, session: str, text: str, id: str) -> None:
+        if not self.is_known(session, id):
+            time.sleep(0.002)
+            with self.locked():
+                self.repair(session)
+                self.write(session, {"id": id, "text": text})
+
+
+class ReadsOnce(Lines):
+    """What a process has read is not read again; its own messages are added."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.known: dict[str, list[str]] = {}
+
+    def append(self, session: str, text: str, id: str) -> None:
+        super().append(session, text, id)
+        if session in self.known:
+            self.known[session].append(text)
+
+    def read(self, session: str) -> list[str]:
+        return self.known.setdefault(session, super().read(session))
+
+
+class ReadsAgainWhenItWrites(ReadsOnce):
+    def append(self, session: str, text: str, id: str) -> None:
+        Lines.append(self, session, text, id)
+        self.known.pop(session, None)
+
+
+class RecoversOneSession(Lines):
+    """Marks where it writes; what finds the mark of a dead process keeps that session only."""
+
+    def append(self, session: str, text: str, id: str) -> None:
+        with self.locked():
+            mark = self.path / "mark"
+            if mark.is_symlink():
+                self.keep_only(str(mark.readlink()))
+                mark.unlink()
+            mark.symlink_to(session)
+            self.repair(session)
+            if not self.is_known(session, id):
+                self.write(session, {"id": id, "text": text})
+            mark.unlink()
+
+    def keep_only(self, session: str) -> None:
+        for file in self.path.glob("*.jsonl"):
+            if file != self.file(session):
+                file.write_bytes(b"")
+
+
+class RepairsOneSession(RecoversOneSession):
+    """A torn line costs all other sessions."""
+
+    def append(self, session: str, text: str, id: str) -> None:
+        Lines.append(self, session, text, id)
+
+    def repair(self, session: str) -> None:
+        if self.file(session).exists() and not self.file(session).read_bytes().endswith(b"\n"):
+            self.keep_only(session)
+        super().repair(session)
+
+
+class GivesEntries(Lines):
+    def read(self, session: str) -> Any:
+        return self.entries(session)
+
+
+class GivesOneText(Lines):
+    def read(self, session: str) -> Any:
+        return "".join(super().read(session))
+
+
+class GivesNothing(Lines):
+    def read(self, session: str) -> Any:
+        return None
+
+
+class SaysWhatCannotBeShown(Lines):
+    def append(self, session: str, text: str, id: str) -> None:
+        raise ValueError("not \udcff")
 
 
 class WritesFromACache(Lines):
@@ -297,20 +475,29 @@ PLANTED = [
     (RewritesInPlace, "crash-inside", "lost"),
     (DropsTheLastAtOpen, "crash-inside", "lost"),
     (DoublesAtOpen, "crash-while-writing", "more than once"),
+    (RecoversOneSession, "crash-inside", "in another session"),
+    (RecoversOneSession, "crash-while-writing", "in another session"),
     (SortsWhatItReads, "crash-while-writing", "another order"),
     (DoublesAtOpen, "reopen", "more than once"),
     (DropsTheLastAtOpen, "reopen", "lost"),
     (NewestFirst, "reopen", "another order"),
+    (GivesEntries, "reopen", "read must return texts, not dict"),
+    (GivesOneText, "reopen", "read must return a list of texts, not str"),
+    (GivesNothing, "reopen", "read must return a list of texts, not NoneType"),
     (StripsTexts, "reopen", "lost"),
     (MixesSessions, "reopen", "nobody wrote"),
     (DropsRepeatedTexts, "reopen", "lost"),
     (DropsRepeatedTexts, "idempotent-retry", "lost"),
     (IgnoresIds, "idempotent-retry", "more than once"),
     (ForgetsIdsAtClose, "idempotent-retry", "more than once"),
+    (LooksBeforeItLocks, "idempotent-retry", "at the same time, "),
+    (ReadsOnce, "two-processes", "does not read what is there"),
+    (ReadsAgainWhenItWrites, "two-processes", "does not read what is there"),
     (WritesFromACache, "two-processes", "lost"),
     (ReadsChangesWrites, "two-processes", "lost"),
     (RefusesOnceAndLoses, "two-processes", "lost"),
     (RefusesTheSecondProcess, "two-processes", "BlockingIOError"),
+    (RepairsOneSession, "torn-tail", "in another session"),
     (SwallowsTheNext, "torn-tail", "lost"),
     (CannotReadATornLine, "torn-tail", "cannot be read"),
     (BeginsAgainWhenTorn, "torn-tail", "lost"),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import select
 import subprocess
 import sys
 import venv
@@ -12,6 +15,7 @@ import pytest
 
 import nacre
 from nacre.testing.conformance import CHECKS, run
+from nacre.testing.conformance.process import Child, Setting
 from tests.testing import conformance_stores
 from tests.testing.conformance_stores import PLANTED, Lines
 
@@ -24,6 +28,33 @@ ROOT = Path(__file__).parents[2]
 def test_a_true_store_passes(factory: str, check: str) -> None:
     (outcome,) = run(factory, only=[check]).outcomes
     assert outcome.status == "passed", outcome.why
+
+
+@pytest.mark.parametrize("store", ["LocksByALink", "HasASocket", "HasAFifo", "RemembersItsPath", "ReadsTheInput"])
+def test_a_true_store_passes_whatever_is_in_its_directory(store: str) -> None:
+    report = run(f"{HERE}:{store}", only=["crash-inside", "torn-tail"], kills=2)
+    assert [outcome.status for outcome in report.outcomes] == ["passed", "passed"], report
+
+
+@pytest.mark.parametrize("store", ["HasAHelper", "HasAHelperThatGetsAway"])
+def test_a_helper_of_a_store_does_not_keep_the_suite(store: str) -> None:
+    checks = ["crash-inside", "crash-while-writing", "torn-tail"]
+    ran = command(f"{HERE}:{store}", "--kills", "2", *(word for check in checks for word in ("--only", check)))
+    assert [line.split()[:2] for line in ran.stdout.splitlines()[1:]] == [[check, "passed"] for check in checks]
+
+
+def test_a_helper_is_killed_with_the_process_of_its_store(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "alive")
+    alive = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with Child(Setting(f"{HERE}:HasAHelperThatCanBeHeard"), tmp_path) as child:
+            child.open()
+            child.kill()
+        heard = select.poll()
+        heard.register(alive, 0)
+        assert heard.poll(60_000) == [(alive, select.POLLHUP)]
+    finally:
+        os.close(alive)
 
 
 @pytest.mark.parametrize(("store", "check", "said"), PLANTED, ids=lambda value: getattr(value, "__name__", None))
@@ -43,7 +74,26 @@ def test_every_check_was_seen_to_fail() -> None:
 def test_what_cannot_be_asked_is_not_applicable_with_the_reason_the_store_gives() -> None:
     report = run(f"{HERE}:WithoutIds", only=["idempotent-retry"])
     assert [(it.status, it.why) for it in report.outcomes] == [("not applicable", "it takes no ids")]
-    assert report.passed
+
+
+def test_a_store_of_which_nothing_was_checked_has_not_passed() -> None:
+    assert not run(f"{HERE}:WithoutIds", only=["idempotent-retry"]).passed
+    assert run(f"{HERE}:WithoutIds", only=["idempotent-retry", "reopen"]).passed
+    ran = command(f"{HERE}:NamesEveryCheck")
+    assert ran.returncode == 2
+    assert ran.stdout.splitlines()[-1] == "nothing was checked: no check is applicable"
+
+
+@pytest.mark.parametrize(
+    ("store", "said"),
+    [
+        ("NamesNoCheck", "not_applicable names 'idempotent_retry', which is no check; there are reopen, crash-inside"),
+        ("ListsChecks", "not_applicable must map names of checks to reasons"),
+    ],
+)
+def test_what_is_not_applicable_must_be_a_check(store: str, said: str) -> None:
+    with pytest.raises(nacre.InvalidArgument, match=said):
+        run(f"{HERE}:{store}", only=["reopen"])
 
 
 @pytest.mark.parametrize(
@@ -76,16 +126,29 @@ def test_an_interpreter_that_is_not_there_is_no_verdict() -> None:
         run(f"{HERE}:Lines", python="no-such/python")
 
 
+def test_an_interpreter_that_is_no_python_is_no_verdict() -> None:
+    with pytest.raises(nacre.InvalidArgument, match="writes what is no answer"):
+        run(f"{HERE}:Lines", python="echo")
+
+
 def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(nacre.InvalidArgument, match="no check 'crashh'"):
         run(f"{HERE}:Lines", only=["crashh"])
     with pytest.raises(nacre.InvalidArgument, match="at least 2"):
         run(f"{HERE}:Lines", kills=1)
+    for timeout in (-1, 0, math.nan, math.inf):
+        with pytest.raises(nacre.InvalidArgument, match="seconds above 0"):
+            run(f"{HERE}:Lines", timeout=timeout)
+
+
+def test_a_check_that_is_named_twice_runs_once() -> None:
+    report = run(f"{HERE}:Lines", only=["reopen", "reopen"])
+    assert [(it.check, it.status) for it in report.outcomes] == [("reopen", "passed")]
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "nacre.testing.conformance", *arguments]
-    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=250)
 
 
 def test_the_command_prints_a_line_per_check_and_its_exit_code_says_whether_one_failed() -> None:
@@ -97,3 +160,9 @@ def test_the_command_prints_a_line_per_check_and_its_exit_code_says_whether_one_
     report = json.loads(bad.stdout)
     assert (report["passed"], report["outcomes"][0]["status"]) == (False, "failed")
     assert command("no_such_module:Store").returncode == 2
+
+
+def test_the_command_prints_what_the_output_cannot_show() -> None:
+    ran = command(f"{HERE}:SaysWhatCannotBeShown", "--only", "reopen")
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert "not \\udcff" in ran.stdout

@@ -12,7 +12,11 @@ from nacre.testing.conformance.run import run
 
 
 def main() -> int:
-    """Run the suite; the exit code is 0 if no check failed, 1 if one did, 2 if the store cannot be tried."""
+    """Run the suite.
+
+    The exit code is 0 if a check passed and none failed, 1 if one failed, 2 if nothing was checked: the store cannot be
+    tried, or every check is not applicable.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m nacre.testing.conformance",
         description="Try what a session store promises: crash, reopen, two processes, retry, torn tail.",
@@ -29,8 +33,12 @@ def main() -> int:
     except InvalidArgument as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    sys.stdout.write(f"{json.dumps(report.to_mapping(), indent=2) if given.json else report}\n")
-    return 0 if report.passed else 1
+    text = json.dumps(report.to_mapping(), indent=2) if given.json else str(report)
+    # What a store says in an error may have characters that the output cannot show.
+    sys.stdout.write(text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding) + "\n")
+    if report.passed:
+        return 0
+    return 1 if report.checked else 2
 
 
 if __name__ == "__main__":

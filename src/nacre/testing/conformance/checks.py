@@ -5,11 +5,12 @@ A check returns a sentence when the store keeps the promise, and raises `Broken`
 
 from __future__ import annotations
 
+import os
 import random
-import shutil
+import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -55,26 +56,31 @@ def reopen(setting: Setting, room: Path) -> str:
             child.append(OTHER, f"other {number}", f"b{number}")
         child.close()
     with Child(setting, room) as child:
-        _compare(child.read(SESSION), [Sent(text) for text in TEXTS])
-        _compare(child.read(OTHER), [Sent(f"other {number}") for number in range(len(TEXTS))])
+        _check(child, [Sent(text) for text in TEXTS])
+        _check(child, [Sent(f"other {number}") for number in range(len(TEXTS))], session=OTHER)
         child.append(SESSION, "after reopening", "c")
-        _compare(child.read(SESSION), [Sent(text) for text in (*TEXTS, "after reopening")])
+        _check(child, [Sent(text) for text in (*TEXTS, "after reopening")])
         child.close()
     return f"{2 * len(TEXTS)} messages of 2 sessions came back as they were written"
 
 
 def crash_inside(setting: Setting, room: Path) -> str:
-    """The writer is killed at steps inside an append: before and after calls that change files."""
+    """The writer is killed at steps inside an append: before and after calls that change files.
+
+    Each time, another session is read and appended to as well: what mends one must not harm the others.
+    """
     with Child(setting, room) as child:
         child.ask("watch")
         for number in range(3):
             child.append(SESSION, f"first {number}", f"first-{number}")
+            child.append(OTHER, f"other {number}", f"other-{number}")
         # The first append of a process does more than the others: dying in both is tried.
         count: int = child.ask("count", SESSION, "counted", "counted")
         child.close()
     if not count:
         raise NotApplicable("its append makes no call from Python that changes files, so there is no step to die at")
     sent = [*(Sent(f"first {number}") for number in range(3)), Sent("counted")]
+    others = [Sent(f"other {number}") for number in range(3)]
     deaths = 0
     for turn, step in enumerate(_spread(count, setting.kills)):
         with Child(setting, room) as child:
@@ -87,26 +93,33 @@ def crash_inside(setting: Setting, room: Path) -> str:
             deaths += not returned
             sent.append(Sent(text, acknowledged=returned))
         with Child(setting, room) as child:
-            found = _read(child, f"after a kill at step {step} of {count} inside an append")
-            _compare(found, sent, f"after a kill at step {step} of {count} inside an append, ")
+            when = f"after a kill at step {step} of {count} inside an append"
             # Whether the unacknowledged one is there is decided now: it must not come or go later.
-            sent = [Sent(text) for text in found]
+            sent = _check(child, sent, when)
+            _check(child, others, when, session=OTHER)
+            child.append(OTHER, f"after {turn}", f"after-{turn}")
+            others.append(Sent(f"after {turn}"))
             child.close()
+    with Child(setting, room) as child:
+        _check(child, others, "after kills inside an append", session=OTHER)
+        child.close()
     if not deaths:
         raise NotApplicable("its append ended before any step at which it should have died")
     return f"killed {deaths} times inside an append ({count} steps): everything acknowledged is there, once, in order"
 
 
 def crash_while_writing(setting: Setting, room: Path) -> str:
-    """The writer is killed at any time while it appends as fast as it can."""
+    """The writer is killed at any time while it appends as fast as it can; another session has messages too."""
     chance = random.Random(20)  # noqa: S311 - repeatable, not secret
     sent: list[Sent] = []
+    others: list[Sent] = []
     acknowledged = 0
     for turn in range(setting.kills):
         with Child(setting, room) as child:
-            found = _read(child, "after a kill while it wrote")
-            _compare(found, sent, "after a kill while it wrote, ")
-            sent = [Sent(text) for text in found]
+            sent = _check(child, sent, "after a kill while it wrote")
+            _check(child, others, "after a kill while it wrote", session=OTHER)
+            child.append(OTHER, f"other {turn}", f"other-{turn}")
+            others.append(Sent(f"other {turn}"))
             child.begin_flood(SESSION, f"turn {turn}")
             child.next_acknowledged()
             began = time.perf_counter()
@@ -119,7 +132,8 @@ def crash_while_writing(setting: Setting, room: Path) -> str:
         sent.append(Sent(f"turn {turn} {last + 1}", acknowledged=False))
         acknowledged += last + 1
     with Child(setting, room) as child:
-        _compare(_read(child, "after a kill while it wrote"), sent, "after a kill while it wrote, ")
+        _check(child, sent, "after a kill while it wrote")
+        _check(child, others, "after a kill while it wrote", session=OTHER)
         child.close()
     return (
         f"killed {setting.kills} times while it wrote: {acknowledged} acknowledged messages are there, once, in order"
@@ -127,68 +141,98 @@ def crash_while_writing(setting: Setting, room: Path) -> str:
 
 
 def two_processes(setting: Setting, room: Path) -> str:
-    """Two processes have the store open and append to one session: in turns, then both as fast as they can."""
-    writers = ("one", "two")
-    sent: dict[str, list[Sent]] = {writer: [] for writer in writers}
-    failures: list[str] = []
+    """Two processes have the store open and append to one session: in turns, then both as fast as they can.
+
+    While they take turns, each reads what the other had acknowledged.
+    """
     with Child(setting, room) as one, Child(setting, room) as two:
-        children = dict(zip(writers, (one, two), strict=True))
+        children = {"one": one, "two": two}
         for child in children.values():
             child.open()
             child.read(SESSION)
-        for number in range(10):
-            for writer, child in children.items():
-                text = f"{writer} in turns {number}"
-                try:
-                    child.append(SESSION, text, text)
-                    sent[writer].append(Sent(text))
-                except AppendRefused:
-                    sent[writer].append(Sent(text, acknowledged=False))
-                except StoreFailed as error:
-                    failures.append(str(error))
-                    sent[writer].append(Sent(text, acknowledged=False))
-        refused_in_turns = {writer: len(child.refusals) for writer, child in children.items()}
-        for writer, child in children.items():
-            child.begin_flood(SESSION, f"{writer} at once", past_refusals=True)
-        ended = time.monotonic() + 60
-        acknowledged: dict[str, set[int]] = {writer: set() for writer in writers}
-        for writer, child in children.items():
-            # A refusal ends nothing: a store that refuses some appends may lose others.
-            try:
-                while len(acknowledged[writer]) <= 40 and len(child.refusals) < 1000 and time.monotonic() < ended:
-                    with suppress(AppendRefused):
-                        acknowledged[writer].add(child.next_acknowledged())
-            except StoreFailed as error:
-                failures.append(str(error))
-        for writer, child in children.items():
-            acknowledged[writer].update(child.kill())
-            answered = len(acknowledged[writer]) + len(child.refusals) - refused_in_turns[writer]
-            sent[writer] += [
-                Sent(f"{writer} at once {number}", acknowledged=number in acknowledged[writer])
-                for number in range(answered + 1)
-            ]
-        refusals = [*failures, *one.refusals, *two.refusals]
+        sent = _take_turns(children)
+        flooded = _flood(children, {writer: f"{writer} at once" for writer in children}, wanted=41)
+        for writer in children:
+            sent[writer] += flooded[writer]
+        refusals = [*one.refusals, *two.refusals]
     with Child(setting, room) as child:
-        found = _read(child, "after two processes wrote")
+        for writer in children:
+            _check(child, sent[writer], f"of process {writer}", only=f"{writer} ")
+            if not any(message.acknowledged for message in sent[writer]):
+                raise Broken(f"process {writer} could not append while the other had the store open: {refusals[0]}")
         child.close()
-    for writer in writers:
-        own = [text for text in found if text.startswith(f"{writer} ")]
-        _compare(own, sent[writer], f"of process {writer}, ")
-        if not any(message.acknowledged for message in sent[writer]):
-            raise Broken(f"process {writer} could not append while the other had the store open: {refusals[0]}")
-    total = sum(message.acknowledged for writer in writers for message in sent[writer])
+    total = sum(message.acknowledged for messages in sent.values() for message in messages)
     refused = f"; {len(refusals)} refused, the first with {refusals[0]}" if refusals else ""
     return f"{total} acknowledged messages of two processes are there, once, each writer's in order{refused}"
 
 
+def _take_turns(children: Mapping[str, Child]) -> dict[str, list[Sent]]:
+    """Append in turns; what each process was given. An append may be refused, and what is acknowledged is seen."""
+    sent: dict[str, list[Sent]] = {writer: [] for writer in children}
+    for number in range(10):
+        for writer, child in children.items():
+            text = f"{writer} in turns {number}"
+            try:
+                child.append(SESSION, text, text)
+                sent[writer].append(Sent(text))
+            except AppendRefused:
+                sent[writer].append(Sent(text, acknowledged=False))
+            # First without reading, because to read may refresh what an append does not; then every time, because a
+            # process may see what was there at its first read, and nothing later.
+            if number >= 5:
+                for reader, other in children.items():
+                    try:
+                        _check(other, sent[writer], f"of process {writer}", only=f"{writer} ")
+                    except Broken as error:
+                        raise Broken(
+                            f"process {reader} has the store open, and does not read what is there: {error}"
+                        ) from error
+    return sent
+
+
+def _flood(children: Mapping[str, Child], labels: Mapping[str, str], *, wanted: int) -> dict[str, list[Sent]]:
+    """Let all append at once until so many are acknowledged by each, and kill them; what each was given."""
+    earlier = {writer: len(child.refusals) for writer, child in children.items()}
+    acknowledged: dict[str, set[int]] = {writer: set() for writer in children}
+    for writer, child in children.items():
+        child.begin_flood(SESSION, labels[writer], past_refusals=True)
+    ended = time.monotonic() + 60
+    unfinished = list(children)
+    while unfinished and time.monotonic() < ended:
+        for writer in list(unfinished):
+            child = children[writer]
+            try:
+                acknowledged[writer].add(child.next_acknowledged())
+            except AppendRefused:
+                pass  # this ends nothing: a store that refuses some appends may lose others
+            except StoreFailed as error:
+                child.refusals.append(str(error))
+                unfinished.remove(writer)
+                continue
+            if len(acknowledged[writer]) >= wanted or len(child.refusals) - earlier[writer] >= 1000:
+                unfinished.remove(writer)
+    given = {}
+    for writer, child in children.items():
+        acknowledged[writer].update(child.kill())
+        answers = len(acknowledged[writer]) + len(child.refusals) - earlier[writer]
+        given[writer] = [
+            Sent(f"{labels[writer]} {number}", acknowledged=number in acknowledged[writer])
+            for number in range(answers + 1)  # it may have begun one more
+        ]
+    return given
+
+
 def idempotent_retry(setting: Setting, room: Path) -> str:
-    """An append that is tried again with its id is stored once: at once, later, elsewhere, and after a crash."""
+    """An append that is tried again with its id is stored once: at once, later, elsewhere, and after a crash.
+
+    Also if two processes try the same ids at the same time.
+    """
     with Child(setting, room) as child:
         child.append(SESSION, "paid", "order-1")
         child.append(SESSION, "paid", "order-1")
-        _compare(child.read(SESSION), [Sent("paid")], "after a retry at once, ")
+        _check(child, [Sent("paid")], "after a retry at once")
         child.append(SESSION, "paid", "order-2")
-        _compare(child.read(SESSION), [Sent("paid"), Sent("paid")], "after the same text with another id, ")
+        _check(child, [Sent("paid"), Sent("paid")], "after the same text with another id")
         for number in range(20):
             child.append(SESSION, f"more {number}", f"more-{number}")
         child.append(SESSION, "paid", "order-1")
@@ -196,7 +240,7 @@ def idempotent_retry(setting: Setting, room: Path) -> str:
     sent = [Sent("paid"), Sent("paid"), *(Sent(f"more {number}") for number in range(20))]
     with Child(setting, room) as child:
         child.append(SESSION, "paid", "order-1")
-        _compare(child.read(SESSION), sent, "after a retry in another process, ")
+        _check(child, sent, "after a retry in another process")
         child.ask("watch")
         count: int = child.ask("count", SESSION, "counted", "counted")
         child.close()
@@ -210,57 +254,79 @@ def idempotent_retry(setting: Setting, room: Path) -> str:
         with Child(setting, room) as child:
             child.append(SESSION, text, f"again-{turn}")
             sent.append(Sent(text))
-            _compare(child.read(SESSION), sent, f"after a retry of an append killed at step {step} of {count}, ")
+            _check(child, sent, f"after a retry of an append killed at step {step} of {count}")
             child.close()
-    return f"retries at once, later, in another process and after {len(steps)} kills stored each message once"
+    kept = f"retries at once, later, in another process and after {len(steps)} kills stored each message once"
+    with Child(setting, room) as one, Child(setting, room) as two:
+        one.open()
+        try:
+            two.open()
+        except AppendRefused as error:
+            return f"{kept}; no two processes can retry at the same time: {error}"
+        # The slower one finds its ids known, which is fast, and so catches up with the other again and again.
+        given = _flood({"one": one, "two": two}, {"one": "same", "two": "same"}, wanted=200)
+    texts = {message.text for messages in given.values() for message in messages}
+    acknowledged = {message.text for messages in given.values() for message in messages if message.acknowledged}
+    with Child(setting, room) as child:
+        # In no order: where one is refused, it goes on with the next, and the other may come later.
+        found = sorted(text for text in child.read(SESSION) if text in texts)
+        tried = [Sent(text, acknowledged=text in acknowledged) for text in sorted(texts)]
+        _compare(found, tried, "after two processes tried the same ids at the same time, ")
+        child.close()
+    return f"{kept}, and so did {len(acknowledged)} that two processes tried at the same time"
 
 
 def torn_tail(setting: Setting, room: Path) -> str:
-    """The last bytes that the last append wrote are missing, as after a power cut."""
-    original = room / "original"
-    sent: list[Sent] = []
-    with Child(setting, original) as child:
-        for number in range(8):
-            child.append(SESSION, f"whole {number}", f"whole-{number}")
-            sent.append(Sent(f"whole {number}"))
-        # Some stores have room left in their file: append until it grows.
-        grown: dict[Path, int] = {}
-        while not grown and len(sent) < 200:
-            before = _sizes(original)
-            text = f"whole {len(sent)}"
-            child.append(SESSION, text, f"whole-{len(sent)}")
-            sent.append(Sent(text))
-            grown = {path: size - before.get(path, 0) for path, size in _sizes(original).items()}
-            grown = {path: growth for path, growth in grown.items() if growth > 0}
-        child.kill()
-    if not grown:
-        raise NotApplicable("200 appends made no file grow, so there is no tail to cut")
-    newest = max(grown, key=lambda path: (grown[path], str(path)))
-    growth = grown[newest]
-    sent[-1] = sent[-1]._replace(acknowledged=False)  # it is what is torn: it may be there, or reported and missing
-    cuts = sorted({1, (growth + 1) // 2, max(growth - 1, 1)})
-    for cut in cuts:
-        where = f"after {cut} of the last {growth} bytes of {newest.name} were cut off, "
-        damaged = room / f"cut-{cut}"
-        shutil.copytree(original, damaged)
-        with (damaged / newest).open("r+b") as file:
-            file.truncate((damaged / newest).stat().st_size - cut)
-        with Child(setting, damaged) as child:
-            found = _read(child, where.rstrip(", "))
-            _compare(found, sent, where)
+    """The last bytes that the last append wrote are missing, as after a power cut; another session is whole."""
+    largest = 0
+    for share in (0.0, 0.5, 1.0):
+        # Each time the store is written again where it is tried: a copy has other paths, and cannot have everything
+        # that may be in a directory, such as a socket.
+        place = room / f"cut-{share:g}"
+        with Child(setting, place) as child:
+            others = [Sent(f"other {number}") for number in range(3)]
+            for message in others:
+                child.append(OTHER, message.text, message.text)
+            sent, newest, growth = _append_until_a_file_grows(child, place)
+            child.kill()
+        cut = min(max(round(growth * share), 1), max(growth - 1, 1))
+        largest = max(largest, cut)
+        try:
+            os.truncate(newest, newest.stat().st_size - cut)
+        except OSError as error:
+            raise NotApplicable(f"{newest.name} cannot be cut: {error.strerror}") from error
+        sent[-1] = sent[-1]._replace(acknowledged=False)  # it is what is torn: it may be there, or reported and missing
+        when = f"after {cut} of the last {growth} bytes of {newest.name} were cut off"
+        with Child(setting, place) as child:
+            sent = _check(child, sent, when)
+            _check(child, others, when, session=OTHER)
             try:
                 child.append(SESSION, "next", "next")
             except StoreFailed as error:
-                raise Broken(f"{where}nothing can be appended: {error}") from error
+                raise Broken(f"{when}, nothing can be appended: {error}") from error
+            sent.append(Sent("next"))
             child.close()
-        with Child(setting, damaged) as child:
-            _compare(
-                _read(child, f"{where}and one append,"),
-                [*(Sent(text) for text in found), Sent("next")],
-                f"{where}and one append, ",
-            )
+        with Child(setting, place) as child:
+            _check(child, sent, f"{when}, and one append")
+            _check(child, others, f"{when}, and one append", session=OTHER)
             child.close()
-    return f"with up to {cuts[-1]} bytes cut off, the earlier messages are there and the next append is too"
+    return f"with up to {largest} bytes cut off, the earlier messages are there and the next append is too"
+
+
+def _append_until_a_file_grows(child: Child, place: Path) -> tuple[list[Sent], Path, int]:
+    """Append at least nine messages; gives them, the file that the last one made grow, and by how much."""
+    sent: list[Sent] = []
+    # Some stores have room left in their file: append until it grows.
+    for number in range(200):
+        before = _sizes(place)
+        text = f"whole {number}"
+        child.append(SESSION, text, f"whole-{number}")
+        sent.append(Sent(text))
+        growths = {path: size - before.get(path, 0) for path, size in _sizes(place).items()}
+        newest = max(growths, key=lambda path: (growths[path], str(path)), default=place)
+        if number >= 8 and growths.get(newest, 0) > 0:
+            return sent, newest, growths[newest]
+    raise NotApplicable("200 appends made no file grow, so there is no tail to cut")
 
 
 CHECKS: dict[str, Check] = {
@@ -269,12 +335,17 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def _read(child: Child, when: str) -> list[str]:
-    """Read the session; an error here is a broken promise, not an accident."""
+def _check(child: Child, sent: Sequence[Sent], when: str = "", *, session: str = SESSION, only: str = "") -> list[Sent]:
+    """Read a session, or `only` what begins so, and raise Broken unless it is what was sent; gives what is there."""
+    if session == OTHER:
+        when = f"{when}, in another session" if when else "in another session"
     try:
-        return child.read(SESSION)
+        found = [text for text in child.read(session) if text.startswith(only)]
     except StoreFailed as error:
-        raise Broken(f"{when} it cannot be read: {error}") from error
+        # An error here is a broken promise, not an accident.
+        raise Broken(f"{when}, it cannot be read: {error}".removeprefix(", ")) from error
+    _compare(found, sent, f"{when}, ".removeprefix(", "))
+    return [Sent(text) for text in found]
 
 
 def _compare(found: Sequence[str], sent: Sequence[Sent], when: str = "") -> None:
@@ -313,4 +384,12 @@ def _spread(count: int, wanted: int) -> list[int]:
 
 
 def _sizes(room: Path) -> dict[Path, int]:
-    return {path.relative_to(room): path.stat().st_size for path in room.rglob("*") if path.is_file()}
+    """The sizes of all files; no links, and nothing that the store removes at this moment."""
+    found = {}
+    for directory, _, names in os.walk(room):
+        for name in names:
+            with suppress(FileNotFoundError):
+                status = Path(directory, name).lstat()
+                if stat.S_ISREG(status.st_mode):
+                    found[Path(directory, name)] = status.st_size
+    return found

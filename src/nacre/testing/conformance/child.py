@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -89,9 +90,11 @@ def load_factory(name: str) -> Factory:
 
 def serve(factory_name: str, path: Path) -> None:
     """Answer commands until the input ends."""
-    # The answers have the output to themselves, whatever a library prints.
-    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # The answers have the output to themselves, whatever a library prints, and the commands the input, whatever a
+    # program reads that the store starts.
+    output, commands = os.fdopen(os.dup(1), "w", encoding="utf-8"), os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     warnings.simplefilter("ignore")  # what a library warns its users of is not what is tested
     logging.disable(logging.ERROR)
 
@@ -104,13 +107,13 @@ def serve(factory_name: str, path: Path) -> None:
     sys.path.append(str(Path.cwd()))
     try:
         factory = load_factory(factory_name)
-        answer(ok=dict(getattr(factory, "not_applicable", {})))
+        answer(ok=_not_applicable(factory))
     except Exception as error:  # noqa: BLE001 - anything can go wrong in what others wrote, and is the answer
         answer(error=_sentence(error))
         return
     steps = Steps()
     store: Store | None = None
-    for line in sys.stdin:
+    for line in commands:
         command, *arguments = json.loads(line)
         try:
             if command == "watch":  # before the store is opened, which may start threads
@@ -136,6 +139,13 @@ def serve(factory_name: str, path: Path) -> None:
             answer(error=_sentence(error))
 
 
+def _not_applicable(factory: Factory) -> dict[str, str]:
+    reasons = getattr(factory, "not_applicable", {})
+    if not isinstance(reasons, dict) or not all(isinstance(text, str) for pair in reasons.items() for text in pair):
+        raise TypeError(f"not_applicable must map names of checks to reasons, not be {reasons!r}")
+    return reasons
+
+
 def _act(store: Store, steps: Steps, command: str, arguments: list[Any]) -> Any:
     if command == "append":
         store.append(*arguments)
@@ -148,7 +158,14 @@ def _act(store: Store, steps: Steps, command: str, arguments: list[Any]) -> Any:
         store.append(*arguments[1:])
         steps.last = None
     elif command == "read":
-        return list(store.read(*arguments))
+        found = store.read(*arguments)
+        if isinstance(found, (str, bytes)) or not isinstance(found, Iterable):
+            raise TypeError(f"read must return a list of texts, not {type(found).__name__}")
+        texts = list(found)
+        for text in texts:
+            if not isinstance(text, str):
+                raise TypeError(f"read must return texts, not {type(text).__name__}")
+        return texts
     elif command == "close":
         store.close()
     return None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import queue
+import select
 import signal
 import subprocess
 import sys
-import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +29,12 @@ class CannotRun(Exception):
 
 _CHILD = Path(__file__).with_name("child.py")
 
+# How often to look whether the process lives while nothing comes from it, and how long its death may take.
+_LOOK = 0.05
+_DEATH = 60.0
+# How long to wait for the death of processes that the store started. Longer is of no use: they cannot be reached.
+_HELPERS = 0.5
+
 
 class Setting(NamedTuple):
     """Which store is tried, with which Python, how often it is killed, and how long an answer may take.
@@ -44,7 +50,11 @@ class Setting(NamedTuple):
 
 
 class Child:
-    """A process that has the store in `path` open; `append` returns when the store has acknowledged."""
+    """A process that has the store in `path` open; `append` returns when the store has acknowledged.
+
+    It leads a session of its own, so that what the store starts dies with it. A helper may still get away and hold
+    the pipes open: no wait here relies on their end.
+    """
 
     def __init__(self, setting: Setting, path: Path) -> None:
         self._timeout = setting.timeout
@@ -57,51 +67,76 @@ class Child:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, with the Python that the caller names
                 [setting.python, str(_CHILD), setting.factory, str(path)],
                 env=environment,
+                bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                text=True,
+                start_new_session=True,
             )
         except OSError as error:
             raise CannotRun(f"{setting.python!r} cannot be started: {error.strerror}") from error
-        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read_answers, daemon=True)
-        self._reader.start()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._commands, self._answers = self._process.stdin, self._process.stdout
+        self._writable, self._readable = select.poll(), select.poll()
+        self._writable.register(self._commands, select.POLLOUT)
+        self._readable.register(self._answers, select.POLLIN)
+        self._unread = b""
         try:
             self.not_applicable: dict[str, str] = self._answer(setting.start)
         except StoreFailed as error:
-            self.kill()
+            self._end()
             raise CannotRun(f"{setting.factory}: {error}") from error
-
-    def _read_answers(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.endswith("\n"):  # else it died while it wrote this: nothing was acknowledged
-                self._answers.put(line)
-        self._answers.put("")
+        except KeyboardInterrupt:  # which comes to this process only: the child has a session of its own
+            self._end()
+            raise
 
     def _answer(self, timeout: float | None = None) -> Any:
         timeout = self._timeout if timeout is None else timeout
+        limit = time.monotonic() + timeout
+        while b"\n" not in self._unread:
+            # The process first, then the pipe: what a dead process wrote is all there.
+            has_ended = self._process.poll() is not None
+            left = limit - time.monotonic()
+            if self._readable.poll(0 if has_ended else 1000 * max(min(left, _LOOK), 0)):
+                came = os.read(self._answers.fileno(), 1 << 16)
+                if not came:
+                    raise self._silence(timeout, limit)
+                self._unread += came
+            elif has_ended or left <= 0:
+                raise self._silence(timeout, limit)
+        line, _, self._unread = self._unread.partition(b"\n")
         try:
-            line = self._answers.get(timeout=timeout)
-        except queue.Empty:
-            raise StoreFailed(f"no answer within {timeout:g} s") from None
-        if not line:
-            self._answers.put("")
-            raise StoreFailed(f"its process ended with status {self._process.wait()}")
-        answer = json.loads(line)
+            answer = json.loads(line)
+        except ValueError:
+            raise StoreFailed(f"its Python writes what is no answer: {line[:100]!r}") from None
         if "error" in answer:
             self.refusals.append(answer["error"])
             raise AppendRefused(answer["error"])
         return answer["ok"]
 
     def _send(self, *command: Any) -> None:
-        assert self._process.stdin is not None
+        limit = time.monotonic() + self._timeout
+        line = json.dumps(command).encode() + b"\n"
+        while line:
+            has_ended = self._process.poll() is not None
+            left = limit - time.monotonic()
+            if has_ended or left <= 0:
+                raise self._silence(self._timeout, limit)
+            if self._writable.poll(1000 * min(left, _LOOK)):
+                try:
+                    # So many bytes find room in a pipe that is ready: the call cannot block.
+                    line = line[os.write(self._commands.fileno(), line[: select.PIPE_BUF]) :]
+                except BrokenPipeError:
+                    raise self._silence(self._timeout, limit) from None
+
+    def _silence(self, timeout: float, limit: float) -> StoreFailed:
+        """Why no answer comes; a process that closed its end of a pipe may be about to end."""
         try:
-            self._process.stdin.write(json.dumps(command) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise StoreFailed(f"its process ended with status {self._process.wait()}") from None
+            status = self._process.wait(max(limit - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            return StoreFailed(f"no answer within {timeout:g} s")
+        return StoreFailed(f"its process ended with status {status}")
 
     def ask(self, *command: Any) -> Any:
         """Send a command and wait for its answer."""
@@ -124,14 +159,10 @@ class Child:
         try:
             self._answer()
         except StoreFailed:
-            if self._process.poll() is None and not self._has_ended():
+            if self._process.poll() is None:
                 raise
             return False
         return True
-
-    def _has_ended(self) -> bool:
-        self._reader.join(timeout=1)
-        return not self._reader.is_alive()
 
     def begin_flood(self, session: str, label: str, *, past_refusals: bool = False) -> None:
         """Append as fast as it can: until one is refused, or without end."""
@@ -143,17 +174,16 @@ class Child:
 
     def kill(self) -> list[int]:
         """End it by SIGKILL, and give the numbers that it had acknowledged and nobody had read yet."""
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-        self._reader.join()
+        self._end()
+        # What comes after the last newline it wrote while it died: nothing was acknowledged.
+        *lines, self._unread = self._unread.split(b"\n")
         rest: list[int] = []
-        while line := self._answers.get():
+        for line in lines:
             answer = json.loads(line)
             if "error" in answer:
                 self.refusals.append(answer["error"])
             elif isinstance(answer["ok"], int):
                 rest.append(answer["ok"])
-        self._close_pipes()
         return rest
 
     def close(self) -> None:
@@ -161,17 +191,29 @@ class Child:
         try:
             self.ask("close")
         finally:
-            self._process.kill()
-            self._process.wait()
-            self._reader.join()
-            self._close_pipes()
+            self._end()
 
-    def _close_pipes(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.stdout.close()
+    def _end(self) -> None:
+        """Kill the process and what it started, and read what is left of its answers."""
+        if self._answers.closed:
+            return
+        # On macOS a group of which all have ended gives PermissionError.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        try:
+            self._process.wait(_DEATH)
+        except subprocess.TimeoutExpired:
+            raise StoreFailed(f"its process did not end within {_DEATH:g} s of SIGKILL") from None
+        finally:
+            # The end of the pipe comes when the helpers are dead too, and what they held, such as a lock, is free.
+            limit = time.monotonic() + _HELPERS
+            while self._readable.poll(1000 * max(limit - time.monotonic(), 0)):
+                came = os.read(self._answers.fileno(), 1 << 16)
+                if not came:
+                    break
+                self._unread += came
+            self._commands.close()
+            self._answers.close()
 
     def __enter__(self) -> Self:
         return self
@@ -179,7 +221,4 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process.poll() is None or self._reader.is_alive():
-            self.kill()
-        else:
-            self._close_pipes()
+        self._end()
