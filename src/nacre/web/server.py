@@ -238,7 +238,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for one in sockets:
             one.close()
-        raise ConfigError(f"cannot listen at {host!r}, port {port}: {error}; choose another with --port") from error
+        raise ConfigError(f"cannot listen at {host!r}, port {port}: {error}; choose another port") from error
     return sockets
 
 
