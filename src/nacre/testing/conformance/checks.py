@@ -150,23 +150,23 @@ def two_processes(setting: Setting, room: Path) -> str:
         for child in children.values():
             child.open()
             child.read(SESSION)
-        sent = _take_turns(children)
+        sent = _take_turns(setting, room, children)
         flooded = _flood(children, {writer: f"{writer} at once" for writer in children}, wanted=41)
         for writer in children:
             sent[writer] += flooded[writer]
         refusals = [*one.refusals, *two.refusals]
     with Child(setting, room) as child:
-        for writer in children:
-            _check(child, sent[writer], f"of process {writer}", only=f"{writer} ")
-            if not any(message.acknowledged for message in sent[writer]):
-                raise Broken(f"process {writer} could not append while the other had the store open: {refusals[0]}")
+        _check_writers(child, sent)
         child.close()
+    for writer, messages in sent.items():
+        if not any(message.acknowledged for message in messages):
+            raise Broken(f"process {writer} could not append while the other had the store open: {refusals[0]}")
     total = sum(message.acknowledged for messages in sent.values() for message in messages)
     refused = f"; {len(refusals)} refused, the first with {refusals[0]}" if refusals else ""
     return f"{total} acknowledged messages of two processes are there, once, each writer's in order{refused}"
 
 
-def _take_turns(children: Mapping[str, Child]) -> dict[str, list[Sent]]:
+def _take_turns(setting: Setting, room: Path, children: Mapping[str, Child]) -> dict[str, list[Sent]]:
     """Append in turns; what each process was given. An append may be refused, and what is acknowledged is seen."""
     sent: dict[str, list[Sent]] = {writer: [] for writer in children}
     for number in range(10):
@@ -179,15 +179,22 @@ def _take_turns(children: Mapping[str, Child]) -> dict[str, list[Sent]]:
                 sent[writer].append(Sent(text, acknowledged=False))
             # First without reading, because to read may refresh what an append does not; then every time, because a
             # process may see what was there at its first read, and nothing later.
-            if number >= 5:
-                for reader, other in children.items():
-                    try:
-                        _check(other, sent[writer], f"of process {writer}", only=f"{writer} ")
-                    except Broken as error:
-                        raise Broken(
-                            f"process {reader} has the store open, and does not read what is there: {error}"
-                        ) from error
+            for reader in children if number >= 5 else ():
+                try:
+                    _check_writers(children[reader], sent)
+                except Broken as error:
+                    with Child(setting, room) as third:  # what this does not see either is lost
+                        _check_writers(third, sent)
+                    raise Broken(
+                        f"process {reader} has the store open, and does not read what a new process reads: {error}"
+                    ) from error
     return sent
+
+
+def _check_writers(child: Child, sent: Mapping[str, Sequence[Sent]]) -> None:
+    """Raise Broken unless what each process appended is there, in its order; theirs may be mixed."""
+    for writer, messages in sent.items():
+        _check(child, messages, f"of process {writer}", only=f"{writer} ")
 
 
 def _flood(children: Mapping[str, Child], labels: Mapping[str, str], *, wanted: int) -> dict[str, list[Sent]]:
