@@ -16,6 +16,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 import nacre
 from nacre.integrations.langgraph import NacreSaver, read_messages
+from tests.integrations.langgraph.saving import open_saving
 
 THREAD: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 
@@ -144,7 +145,7 @@ EDITS: list[Callable[[list[Any]], list[Any]]] = [
 def test_a_saver_that_remembers_answers_as_a_new_one(lasting_place: str, seed: int, *, is_interrupted: bool) -> None:
     chance = random.Random(seed)
     acted: list[str] = []
-    with nacre.open(lasting_place) as sessions, nacre.open(lasting_place) as others:
+    with nacre.open(lasting_place) as sessions, open_saving(lasting_place) as others:
 
         def act() -> None:
             name = chance.choice([*ACTS])
@@ -209,7 +210,7 @@ def texts(messages: list[BaseMessage]) -> list[str]:
 def test_a_graph_goes_on_whatever_others_do_between_two_calls(lasting_place: str, name: str) -> None:
     question: Any = {"messages": [HumanMessage("two")]}
     for at in count():
-        with nacre.open(lasting_place) as sessions, nacre.open(lasting_place) as others:
+        with nacre.open(lasting_place) as sessions, open_saving(lasting_place) as others:
             others.delete("t")
             graph = make_graph(NacreSaver(sessions))
             graph.invoke({"messages": [HumanMessage("one")]}, THREAD, durability="sync")
@@ -244,7 +245,7 @@ def test_a_graph_goes_on_whatever_others_do_between_two_calls(lasting_place: str
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_checkpoint_of_a_thread_begun_again_is_there_after_a_restart(lasting_place: str, end: str) -> None:
-    with nacre.open(lasting_place) as sessions, nacre.open(lasting_place) as others:
+    with nacre.open(lasting_place) as sessions, open_saving(lasting_place) as others:
         saver = NacreSaver(sessions)
         for edit in EDITS[:2]:
             step(saver, edit)
@@ -259,7 +260,7 @@ def test_a_checkpoint_of_a_thread_begun_again_is_there_after_a_restart(lasting_p
 
 @pytest.mark.parametrize("end", ENDS)
 def test_writes_of_a_thread_begun_again_are_there_after_a_restart(lasting_place: str, end: str) -> None:
-    with nacre.open(lasting_place) as sessions, nacre.open(lasting_place) as others:
+    with nacre.open(lasting_place) as sessions, open_saving(lasting_place) as others:
         saver = NacreSaver(sessions)
         config, _ = [step(saver, edit) for edit in EDITS[:2]][-1]
         ENDS[end](others)

@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 import nacre
 from nacre.integrations.langgraph import NacreSaver, read_messages
+from tests.integrations.langgraph.saving import open_saving, save
 
 try:
     from langgraph.channels import DeltaChannel
@@ -99,6 +100,29 @@ def test_delta_channels_are_whole_after(
         for one in (saver, NacreSaver(nacre.AsyncSessions.of(sessions))):
             again = make_deltas(frequency).compile(checkpointer=one)
             assert again.get_state(thread(key)).values == expected.get_state(thread("t")).values
+
+
+@needs_deltas
+@pytest.mark.parametrize("frequency", [1, 3, 1000])
+@pytest.mark.parametrize("change", [do_nothing, prune, copy])
+def test_delta_channels_are_whole_after_a_save(
+    change: Callable[[BaseCheckpointSaver[Any]], None], frequency: int, lasting_place: str
+) -> None:
+    expected = make_deltas(frequency).compile(checkpointer=InMemorySaver())
+    for text in ("one", "two", "three", "four"):
+        turn(expected, "t", text)
+    with open_saving(lasting_place) as sessions:
+        graph = make_deltas(frequency).compile(checkpointer=NacreSaver(sessions))
+        for text in ("one", "two", "three"):
+            turn(graph, "t", text)
+        change(NacreSaver(sessions))
+        save(sessions, "t")
+        turn(graph, "t", "four")
+        assert graph.get_state(thread("t")).values == expected.get_state(thread("t")).values
+        sessions.save("t")
+    with open_saving(lasting_place) as sessions:
+        again = make_deltas(frequency).compile(checkpointer=NacreSaver(sessions))
+        assert again.get_state(thread("t")).values == expected.get_state(thread("t")).values
 
 
 @needs_deltas
@@ -299,6 +323,25 @@ def test_a_graph_that_is_running_does_not_store_again_what_was_erased(root: Path
         read = [one.text for one in graph.get_state(thread("t")).values["messages"]]
         assert read == ["[erased]", "I have read 1.", "Done."]
         assert len(contents_of_records(sessions, "t")) == 3
+    assert [file for file in root.rglob("*") if file.is_file() and b"4711-0815" in file.read_bytes()] == []
+
+
+def test_an_erased_message_of_a_saved_thread_is_in_no_file_and_in_no_state(root: Path) -> None:
+    with open_saving(str(root)) as sessions:
+        graph = make_chat().compile(checkpointer=NacreSaver(sessions))
+        for text in ("My name is Ann.", "The secret is 4711-0815.", "Go on.", "And on."):
+            graph.invoke({"messages": [HumanMessage(text, id=text)]}, thread("t"))
+        before = len([*graph.get_state_history(thread("t"))])
+        save(sessions, "t")
+        sessions.redact("t", sessions.snapshot("t").numbers[2])
+    with open_saving(str(root)) as sessions:
+        graph = make_chat().compile(checkpointer=NacreSaver(sessions))
+        history = [*graph.get_state_history(thread("t"))]
+        assert len(history) == before
+        assert all("4711-0815" not in str(one) for one in history)
+        assert [one.text for one in history[0].values["messages"]][2:4] == ["[erased]", "I have read 3."]
+        # Also of what is compressed there.
+        assert "4711-0815" not in str(sessions.read("t", lambda view: [*view.all()]))
     assert [file for file in root.rglob("*") if file.is_file() and b"4711-0815" in file.read_bytes()] == []
 
 
