@@ -20,6 +20,9 @@ from nacre.sessions import Sessions
 T = TypeVar("T")
 AnySessions: TypeAlias = Sessions | AsyncSessions
 
+_MAX_TRIES = 4
+"""While nothing changes: what another process has deleted is reported once for each session, also if it was seen."""
+
 
 def check_sessions(sessions: object) -> AnySessions:
     """What an adapter is given; raises InvalidArgument if it is something else."""
@@ -50,18 +53,21 @@ def read_active(plain: Sessions, key: str, *, last: int | None = None) -> Snapsh
     return Snapshot() if now.archived else now
 
 
-def change(plain: Sessions, key: str, work: Callable[[], T]) -> T:
+def change(plain: Sessions, key: str, work: Callable[[], T], *further: str) -> T:
     """Call `work`, which reads a session and then changes what it has read; once more for each Conflict.
 
-    Each time somebody else has written, deleted or archived in between. Raises Conflict if nobody has.
+    Each time somebody else has written, deleted or archived in between, there or in the `further` sessions that `work`
+    may be about. Raises Conflict if nobody has.
     """
-    before: tuple[str, int] | None = None
+    before: object = None
+    tries = 0
     while True:
         try:
             return work()
         except Conflict:
-            now = plain.read(key, lambda view: (view.uid, view.n)) or ("", 0)
-            if now == before:
+            now = [plain.read(one, lambda view: (view.uid, view.n, view.is_archived)) for one in (key, *further)]
+            tries = tries + 1 if now == before else 1
+            if tries == _MAX_TRIES:
                 raise
             before = now
 

@@ -22,6 +22,8 @@ from base64 import b64decode, b64encode
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from operator import attrgetter, itemgetter
 from threading import Lock, RLock
@@ -34,12 +36,12 @@ from msgspec.structs import replace
 from nacre.checks import check_key, is_unicode, show
 from nacre.client_shapes import part_text
 from nacre.codec import data_of, message_of
-from nacre.errors import Conflict, InvalidArgument, missing_extra
+from nacre.errors import Conflict, InvalidArgument, SessionNotFound, missing_extra
 from nacre.history.pairing import as_shown, pair
 from nacre.history.session_state import chain, meta
-from nacre.integrations.access import AnySessions, awaited, blocking, check_sessions
+from nacre.integrations.access import AnySessions, awaited, blocking, change, check_sessions, finish, read_active
 from nacre.integrations.conversation import is_exact_json
-from nacre.messages import ERASED_TEXT, Message, ToolCall, Version
+from nacre.messages import Message, ToolCall, Version
 from nacre.records import AppendRecord, Pop, Record, Rewind, SetMeta, State, Truncate, View
 from nacre.sessions import AnyOperation, Sessions
 
@@ -200,10 +202,35 @@ class _Thread:
         self.index = _Index()
         self.history: _History | None = None
         self.rows: OrderedDict[int, _Row] = OrderedDict()
+        # Messages that were remembered of a generation, by their numbers, as `_identify` tells them apart; and by that,
+        # what is read for those whose content was erased since.
+        self._identities: dict[int, int] = {}
+        self._identified = ""
+        self.erased: dict[int, BaseMessage] = {}
 
     def forget(self) -> None:
-        self.index, self.history = _Index(), None
+        self.forget_history()
+        self.index = _Index()
         self.rows.clear()
+
+    def forget_history(self) -> None:
+        """Forget the messages, but not which they were: a graph that is running may have one after it was erased."""
+        known, self.history = self.history, None
+        if known is not None:
+            identities = self._identities if self._identified == self.index.uid else {}
+            for at, n in enumerate(known.numbers):
+                # The first is what was stored: no record becomes another message.
+                if n not in identities:
+                    identities[n] = _identify(at, known.messages[at].id, known.contents[at])
+            self._identities, self._identified = identities, self.index.uid
+
+    def remember(self, history: _History, erased: Collection[int]) -> None:
+        """Remember the messages that were read; the content of those with some numbers was erased."""
+        self.history, self.erased = history, {}
+        if erased and self._identified == self.index.uid:
+            for n, message in zip(history.numbers, history.messages, strict=True):
+                if n in erased and n in self._identities:
+                    self.erased[self._identities[n]] = message
 
     def keep(self, n: int, row: _Row) -> None:
         self.rows[n] = row
@@ -243,7 +270,16 @@ class _Place(NamedTuple):
     id: str | None
 
 
-class _Change(NamedTuple):
+class _Listed(NamedTuple):
+    """A checkpoint in a list, and its record."""
+
+    id: str
+    key: str
+    n: int
+    uid: str
+
+
+class _Edit(NamedTuple):
     """How the history becomes another list: operations, how many messages stay from where, and what is appended."""
 
     operations: list[AnyOperation]
@@ -349,8 +385,8 @@ class NacreSaver(BaseCheckpointSaver[int]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """The same, awaited."""
-        return await awaited(self._sessions).call(
-            lambda plain: self._put(plain, config, checkpoint, metadata, new_versions)
+        return await finish(
+            awaited(self._sessions), lambda plain: self._put(plain, config, checkpoint, metadata, new_versions)
         )
 
     def put_writes(
@@ -363,7 +399,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """The same, awaited."""
-        await awaited(self._sessions).call(lambda plain: self._put_writes(plain, config, writes, task_id, task_path))
+        await finish(awaited(self._sessions), lambda plain: self._put_writes(plain, config, writes, task_id, task_path))
 
     # ---- threads
 
@@ -374,7 +410,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
     async def adelete_thread(self, thread_id: str) -> None:
         """The same, awaited."""
         key = check_key(thread_id)
-        await awaited(self._sessions).call(lambda plain: self._delete(plain, key))
+        await finish(awaited(self._sessions), lambda plain: self._delete(plain, key))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Begin a thread that has everything of another; what is there already is shared, not copied.
@@ -386,7 +422,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """The same, awaited."""
         source, target = check_key(source_thread_id), check_key(target_thread_id)
-        await awaited(self._sessions).call(lambda plain: _copy(plain, source, target))
+        await finish(awaited(self._sessions), lambda plain: _copy(plain, source, target))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """List only the newest checkpoint of each namespace from now on, or erase the threads (`"delete"`)."""
@@ -395,7 +431,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """The same, awaited."""
         keys = _keys(thread_ids)
-        await awaited(self._sessions).call(lambda plain: self._prune(plain, keys, strategy))
+        await finish(awaited(self._sessions), lambda plain: self._prune(plain, keys, strategy))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """No longer list the checkpoints of some runs, in any thread; the history is that of the newest one left."""
@@ -404,19 +440,23 @@ class NacreSaver(BaseCheckpointSaver[int]):
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """The same, awaited."""
         runs = _texts(run_ids)
-        await awaited(self._sessions).call(lambda plain: self._delete_runs(plain, runs))
+        await finish(awaited(self._sessions), lambda plain: self._delete_runs(plain, runs))
 
     # ---- reading, where it may wait
 
     def _get(self, plain: Sessions, place: _Place) -> CheckpointTuple | None:
         thread = self._threads.get(place.key)
-        with thread.lock:
+
+        def get() -> CheckpointTuple | None:
             self._catch_up(plain, place.key, thread, place.ns)
             n = thread.index.find(place.ns, place.id)
             if n is None and not thread.index.is_whole:
                 self._catch_up(plain, place.key, thread, None)
                 n = thread.index.find(place.ns, place.id)
             return None if n is None else self._load(plain, place.key, thread, n)
+
+        with thread.lock:
+            return change(plain, place.key, get)
 
     def _list(
         self,
@@ -430,7 +470,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
         keys = [check_key(named["thread_id"])] if "thread_id" in named else _thread_keys(plain)
         ns, id = named.get("checkpoint_ns"), named.get("checkpoint_id")
         end = before["configurable"].get("checkpoint_id") if before else None
-        found: builtins.list[tuple[str, str, int]] = []
+        found: builtins.list[_Listed] = []
         for key in keys:
             thread = self._threads.get(key)
             with thread.lock:
@@ -438,50 +478,64 @@ class NacreSaver(BaseCheckpointSaver[int]):
                 index = thread.index
                 for space, ids in index.checkpoints.items():
                     if ns is None or space == ns:
-                        found += [(one, key, n) for one, n in ids.items() if n not in index.hidden]
+                        found += [_Listed(one, key, n, index.uid) for one, n in ids.items() if n not in index.hidden]
             self._threads.trim()
-        found = [one for one in found if (not id or one[0] == id) and (not end or one[0] < end)]
+        found = [one for one in found if (not id or one.id == id) and (not end or one.id < end)]
         found.sort(reverse=True)
         return islice(self._load_each(plain, found, wanted or {}), None if limit is None else max(limit, 0))
 
     def _load_each(
-        self, plain: Sessions, found: builtins.list[tuple[str, str, int]], wanted: dict[str, Any]
+        self, plain: Sessions, found: builtins.list[_Listed], wanted: dict[str, Any]
     ) -> Iterator[CheckpointTuple]:
-        for _, key, n in found:
+        for _, key, n, uid in found:
             thread = self._threads.get(key)
-            with thread.lock:
-                self._catch_up(plain, key, thread, "")
-                row = self._rows(plain, key, thread, [n]).get(n)
+
+            def load(key: str = key, n: int = n, uid: str = uid, thread: _Thread = thread) -> CheckpointTuple | None:
+                self._catch_up(plain, key, thread, None)
+                # The same number is another record in another generation.
+                row = self._rows(plain, key, thread, [n]).get(n) if thread.index.uid == uid else None
                 if row is None:
-                    continue
+                    return None
                 if wanted:
                     metadata = self._decode(row.data["meta"])
                     if any(metadata.get(name) != value for name, value in wanted.items()):
-                        continue
-                loaded = self._load(plain, key, thread, n)
+                        return None
+                return self._load(plain, key, thread, n)
+
+            with thread.lock:
+                loaded = change(plain, key, load)
             if loaded is not None:
                 yield loaded
 
     def _get_deltas(self, plain: Sessions, place: _Place, channels: Sequence[str]) -> dict[str, DeltaChannelHistory]:
         thread = self._threads.get(place.key)
+
+        def get() -> dict[str, DeltaChannelHistory]:
+            self._catch_up(plain, place.key, thread, None)
+            return self._deltas(plain, place, thread, channels)
+
+        with thread.lock:
+            return change(plain, place.key, get)
+
+    def _deltas(
+        self, plain: Sessions, place: _Place, thread: _Thread, channels: Sequence[str]
+    ) -> dict[str, DeltaChannelHistory]:
         collected: dict[str, builtins.list[Any]] = {channel: [] for channel in channels}
         seeds: dict[str, Any] = {}
-        with thread.lock:
-            self._catch_up(plain, place.key, thread, None)
-            index = thread.index
-            ids = index.checkpoints.get(place.ns, {})
-            n = index.find(place.ns, place.id)
+        index = thread.index
+        ids = index.checkpoints.get(place.ns, {})
+        n = index.find(place.ns, place.id)
+        row = self._rows(plain, place.key, thread, [n]).get(n) if n is not None else None
+        while row is not None and len(seeds) < len(collected):
+            n = ids.get(row.data.get("parent", ""))
             row = self._rows(plain, place.key, thread, [n]).get(n) if n is not None else None
-            while row is not None and len(seeds) < len(collected):
-                n = ids.get(row.data.get("parent", ""))
-                row = self._rows(plain, place.key, thread, [n]).get(n) if n is not None else None
-                if n is None or row is None:
-                    break
-                missing = [channel for channel in collected if channel not in seeds]
-                written = self._writes(plain, place.key, thread, place.ns, row.data["id"], missing)
-                for write in reversed(written):
-                    collected[write[1]].append(write)
-                seeds |= self._values(plain, place.key, thread, n, row, missing)
+            if n is None or row is None:
+                break
+            missing = [channel for channel in collected if channel not in seeds]
+            written = self._writes(plain, place.key, thread, place.ns, row.data["id"], missing)
+            for write in reversed(written):
+                collected[write[1]].append(write)
+            seeds |= self._values(plain, place.key, thread, n, row, missing)
         found: dict[str, DeltaChannelHistory] = {}
         for channel, writes in collected.items():
             found[channel] = {"writes": writes[::-1]}
@@ -552,16 +606,20 @@ class NacreSaver(BaseCheckpointSaver[int]):
         if known is not None and (
             list(map(_content, known.fields)) != known.contents or self._pack_last(known.messages) != known.last
         ):
-            known = thread.history = None
+            thread.forget_history()
+            known = None
         if known is not None:
             end = bisect_left(known.numbers, state.hd) + 1 if state.live else 0
             start = end - state.live
             if start >= 0 and (not end or (end <= len(known.numbers) and known.numbers[end - 1] == state.hd)):
                 return known.messages[start:end]
-        found = plain.read(key, lambda view: _read_live(view, state, self.serde)) or ([], [])
+        found = _Live([], [], set())
+        if state.live:
+            found = _read_same(plain, key, thread, lambda view: _read_live(view, state, self.serde))
         if (state.hd, state.live) == (thread.index.state.hd, thread.index.state.live):
-            thread.history = _History(*found, self._pack_last(found[1]))
-        return found[1]
+            history = _History(found.numbers, found.messages, self._pack_last(found.messages))
+            thread.remember(history, found.erased)
+        return found.messages
 
     def _pack_last(self, messages: builtins.list[BaseMessage]) -> builtins.list[bytes]:
         return [_pack(dump_message(message, self.serde)) for message in messages[-_CHECKED:]]
@@ -576,20 +634,19 @@ class NacreSaver(BaseCheckpointSaver[int]):
             else:
                 missing.append(n)
         if missing:
-            uid = thread.index.uid
-            read = plain.read(key, lambda view: _read_rows(view, missing) if view.uid == uid else {}) or {}
+            read = _read_same(plain, key, thread, lambda view: _read_rows(view, missing))
             for n, row in read.items():
                 thread.keep(n, row)
             found |= read
         return found
 
-    def _catch_up(self, plain: Sessions, key: str, thread: _Thread, ns: str | None, *, is_forced: bool = False) -> None:
+    def _catch_up(self, plain: Sessions, key: str, thread: _Thread, ns: str | None) -> None:
         """Know what others have stored since; the newest checkpoint of a namespace, or, for None, all of them."""
         known = thread.index
         is_enough = known.is_whole or (ns is not None and ns in known.newest)
-        if known.uid and is_enough and not is_forced and plain.is_at(key, known.version):
+        if known.uid and is_enough and plain.is_at(key, known.version):
             return
-        news = plain.read(key, lambda view: _read_news(view, known, ns, is_enough=is_enough))
+        news = plain.read(key, lambda view: _read_new(view, known, ns, is_enough=is_enough))
         if news is None:
             if known.uid:
                 thread.forget()
@@ -604,7 +661,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
             index.take(n, data)
         index.n, index.is_marked = news.n, news.is_marked
         if history is not None and (news.state.hd, news.state.live) != (index.state.hd, index.state.live):
-            thread.history = None
+            thread.forget_history()
         index.state = news.state
 
     # ---- writing, where it may wait
@@ -630,27 +687,34 @@ class NacreSaver(BaseCheckpointSaver[int]):
         data["cp"] = self._encode({k: v for k, v in checkpoint.items() if k not in ("id", "channel_values")})
         data["meta"] = self._encode(meta)
         thread = self._threads.get(key)
+
+        def store() -> int:
+            self._catch_up(plain, key, thread, ns)
+            written = self._values_of(plain, key, thread, data, checkpoint, new_versions)
+            messages = values.get(MESSAGES) if not ns and MESSAGES in checkpoint["channel_versions"] else None
+            edit = None
+            if type(messages) is list:
+                messages = self._as_erased(plain, key, thread, messages)
+                edit = self._edit(plain, key, thread, messages)
+            if edit is not None and MESSAGES in written["at"] and _drops_only_others(key, thread, edit):
+                # What others have said since is kept until the graph has had the chance to take it in.
+                edit = None
+            elif edit is not None:
+                written["live"] = len(cast("builtins.list[Any]", messages))
+                written["set"].pop(MESSAGES, None)
+                written["at"].pop(MESSAGES, None)
+            elif messages is not None and MESSAGES in written["set"]:
+                written["set"][MESSAGES] = self._encode(messages)
+            record = {**data, **{name: part for name, part in written.items() if part or name == "live"}}
+            left = _count_of_others(key, thread, edit) if edit is not None else 0
+            self._store(plain, key, thread, record, edit, messages)
+            return left
+
         with thread.lock:
-            while True:
-                self._catch_up(plain, key, thread, ns)
-                written = self._values_of(plain, key, thread, data, checkpoint, new_versions)
-                messages = values.get(MESSAGES) if not ns and MESSAGES in checkpoint["channel_versions"] else None
-                change = self._change(plain, key, thread, messages) if type(messages) is list else None
-                if change is not None and MESSAGES in written["at"] and _drops_only_others(key, thread, change):
-                    # What others have said since is kept until the graph has had the chance to take it in.
-                    change = None
-                elif change is not None:
-                    written["live"] = len(cast("builtins.list[Any]", messages))
-                    written["set"].pop(MESSAGES, None)
-                    written["at"].pop(MESSAGES, None)
-                elif messages is not None and MESSAGES in written["set"]:
-                    written["set"][MESSAGES] = self._encode(messages)
-                record = {**data, **{name: part for name, part in written.items() if part or name == "live"}}
-                left = _count_of_others(key, thread, change) if change is not None else 0
-                if self._store(plain, key, thread, record, change, messages):
-                    if left:
-                        logger.warning(_LEFT, key, left)
-                    return _config(key, ns, id)
+            left = change(plain, key, store)
+        if left:
+            logger.warning(_LEFT, key, left)
+        return _config(key, ns, id)
 
     def _values_of(  # noqa: PLR0913, PLR0917 - the thread, and what is wanted of it
         self,
@@ -695,69 +759,71 @@ class NacreSaver(BaseCheckpointSaver[int]):
         key: str,
         thread: _Thread,
         record: dict[str, Any],
-        change: _Change | None = None,
+        edit: _Edit | None = None,
         messages: builtins.list[BaseMessage] | None = None,
-    ) -> bool:
-        """Append one of our records, with a change of the history; False if others have written meanwhile."""
+    ) -> None:
+        """Append one of our records, with a change of the history; raises Conflict if others have written meanwhile."""
         index = thread.index
         operations: builtins.list[AnyOperation] = []
         if not index.is_marked:
             operations.append(SetMeta({NAME: True}))
-        if change is not None:
-            operations += [*change.operations, *change.added]
+        if edit is not None:
+            operations += [*edit.operations, *edit.added]
         operations.append(AppendRecord(KIND, record))
-        version = index.version
-        try:
-            if index.uid:
-                n = plain.update(key, operations, expect=version)
-            else:
-                n = plain.submit(key, operations, expect=version).result()
-        except Conflict:
-            self._catch_up(plain, key, thread, record.get("ns", ""), is_forced=True)
-            if thread.index.version == version:
-                raise
-            return False
-        if not n or not index.uid:
-            # The session has just begun, or it was archived meanwhile.
+        if not index.uid:
+            plain.submit(key, operations, expect=index.version).result()
             thread.forget()
-            return bool(n)
+            return
+        n = plain.update(key, operations, expect=index.version)
+        if not n:
+            raise Conflict(f"session {key!r} was archived meanwhile; nothing was stored")
+        if not index.is_marked or n != index.n + len(operations):
+            # Unmarked, its records were not looked at. Or upkeep came in between, which may have erased content.
+            thread.forget()
+            return
         # Nobody else has written since: what was remembered goes on.
         state = index.state
-        if change is not None and change.operations:
+        if edit is not None and edit.operations:
             now = plain.read(key, lambda view: view.state if (view.uid, view.n) == (index.uid, n) else None)
             if now is None:
                 thread.forget()
-                return True
+                return
             state = now
-        elif change is not None and change.added:
-            count = len(change.added)
+        elif edit is not None and edit.added:
+            count = len(edit.added)
             state = replace(state, hd=n - 1, i=state.i + count, live=state.live + count)
-        if change is not None and messages is not None and thread.history is not None:
-            self._follow(thread, change, messages, n)
-        index.n, index.state, index.is_marked = n, state, True
+        if edit is not None and messages is not None and thread.history is not None:
+            self._follow(thread, edit, messages, n)
+        index.n, index.state = n, state
         index.take(n, record)
         thread.keep(n, _Row(record, state))
-        return True
 
-    def _follow(self, thread: _Thread, change: _Change, messages: builtins.list[BaseMessage], n: int) -> None:
+    def _follow(self, thread: _Thread, edit: _Edit, messages: builtins.list[BaseMessage], n: int) -> None:
         """Remember the history after a change whose last record is `n`."""
         before = cast("_History", thread.history)
-        count = change.kept.stop - change.kept.start
-        numbers = range(n - len(change.added), n)
-        last = [*(before.last if change.kept.stop == len(before.numbers) else ()), *map(_pack, change.added)]
+        count = edit.kept.stop - edit.kept.start
+        numbers = range(n - len(edit.added), n)
+        last = [*(before.last if edit.kept.stop == len(before.numbers) else ()), *map(_pack, edit.added)]
         last = last[-_CHECKED:] if len(last) >= min(_CHECKED, len(messages)) else self._pack_last(messages)
         if count == len(before.numbers) and (not count or messages[count - 1] is before.messages[-1]):
             before.grow(numbers, messages[count:], last)
         else:
-            kept = before.messages[change.kept]
-            known = [old if _is_erased(old) else new for old, new in zip(kept, messages, strict=False)]
-            thread.history = _History([*before.numbers[change.kept], *numbers], [*known, *messages[count:]], last)
+            thread.history = _History([*before.numbers[edit.kept], *numbers], [*messages], last)
         self._threads.trim()
 
-    def _change(self, plain: Sessions, key: str, thread: _Thread, wanted: builtins.list[Any]) -> _Change | None:
-        """How the history becomes the wanted list; None if that is not one of messages."""
+    def _as_erased(self, plain: Sessions, key: str, thread: _Thread, wanted: builtins.list[Any]) -> builtins.list[Any]:
+        """The wanted list; what was erased stays so, though a graph that is running still has it."""
         if thread.history is None:
             self._messages(plain, key, thread, thread.index.state)
+        if not thread.erased:
+            return wanted
+        return [
+            thread.erased.get(_identify(at, one.id, one.content), one) if isinstance(one, BaseMessage) else one
+            for at, one in enumerate(wanted)
+        ]
+
+    def _edit(self, plain: Sessions, key: str, thread: _Thread, wanted: builtins.list[Any]) -> _Edit | None:
+        """How the history becomes the wanted list; None if that is not one of messages."""
         known = thread.history or _History([], [], [])
         thread.history = known
         count = len(known.messages)
@@ -781,7 +847,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
             if start or count > start + kept:
                 operations.append(Truncate(kept))
         messages = [dump_message(message, self.serde) for message in added]
-        return _Change(operations, slice(start, start + kept), messages)
+        return _Edit(operations, slice(start, start + kept), messages)
 
     def _common(self, known: _History, wanted: builtins.list[Any], start: int) -> int:
         """How many of the messages known from `start` on the wanted list begins with."""
@@ -800,13 +866,8 @@ class NacreSaver(BaseCheckpointSaver[int]):
                     return size
                 size -= next(checked - at for at in range(checked) if last[at] != known.last[at - checked])
                 return size
-        # What was erased meanwhile stays so, though a graph that is running still has it.
         return next(
-            (
-                at
-                for at in range(size)
-                if (wanted[at] != rest[at] or wanted[at].content != contents[at]) and not _is_erased(rest[at])
-            ),
+            (at for at in range(size) if wanted[at] != rest[at] or wanted[at].content != contents[at]),
             size,
         )
 
@@ -843,20 +904,13 @@ class NacreSaver(BaseCheckpointSaver[int]):
             for at, (channel, value) in enumerate(writes)
         ]
         thread = self._threads.get(key)
+
+        def store() -> None:
+            self._catch_up(plain, key, thread, ns)
+            self._store(plain, key, thread, data)
+
         with thread.lock:
-            if not thread.index.is_marked:
-                self._catch_up(plain, key, thread, ns)
-            index = thread.index
-            if not index.is_marked:
-                # They may come before the first checkpoint, and must be found from it.
-                plain.submit(key, [SetMeta({NAME: True}), AppendRecord(KIND, data)]).result()
-                thread.forget()
-                return
-            n = plain.append(key, KIND, data)
-            if index.uid and n == index.n + 1 and plain.is_at(key, Version(n, index.uid)):
-                index.n = n
-                index.take(n, data)
-                thread.keep(n, _Row(data, index.state))
+            change(plain, key, store)
 
     # ---- threads, where it may wait
 
@@ -890,25 +944,27 @@ class NacreSaver(BaseCheckpointSaver[int]):
     def _hide(self, plain: Sessions, key: str, describe: Callable[[_Index], dict[str, Any]]) -> None:
         """Store that some checkpoints are hidden; the history is that of the newest one that is left."""
         thread = self._threads.get(key)
+
+        def store() -> None:
+            self._catch_up(plain, key, thread, None)
+            index = thread.index
+            data = describe(index)
+            after = _Index()
+            after.checkpoints, after.runs, after.hidden = index.checkpoints, index.runs, {*index.hidden}
+            after.hide(data)
+            if after.hidden == index.hidden:
+                return
+            edit = None
+            if (n := after.find("", None)) != index.find("", None):
+                row = self._rows(plain, key, thread, [n]).get(n) if n is not None else None
+                to = row.data.get("at", {}).get(MESSAGES, n) if row is not None else None
+                back: AnyOperation = Rewind(to, keeps_summary=True) if to is not None else Truncate(0)
+                edit = _Edit([back], slice(0, 0), [])
+                thread.forget_history()
+            self._store(plain, key, thread, data, edit)
+
         with thread.lock:
-            while True:
-                self._catch_up(plain, key, thread, None)
-                index = thread.index
-                data = describe(index)
-                after = _Index()
-                after.checkpoints, after.runs, after.hidden = index.checkpoints, index.runs, {*index.hidden}
-                after.hide(data)
-                if after.hidden == index.hidden:
-                    return
-                change = None
-                if (n := after.find("", None)) != index.find("", None):
-                    row = self._rows(plain, key, thread, [n]).get(n) if n is not None else None
-                    to = row.data.get("at", {}).get(MESSAGES, n) if row is not None else None
-                    back: AnyOperation = Rewind(to, keeps_summary=True) if to is not None else Truncate(0)
-                    change = _Change([back], slice(0, 0), [])
-                    thread.history = None
-                if self._store(plain, key, thread, data, change):
-                    return
+            change(plain, key, store)
 
     # ---- values
 
@@ -937,8 +993,8 @@ class NacreSaver(BaseCheckpointSaver[int]):
         return self.serde.loads_typed((kept["t"], kept["b"]))
 
 
-class _News(NamedTuple):
-    """What was read of a thread: its own records, and whether they follow those that are known."""
+class _NewRecords(NamedTuple):
+    """What was read of a thread: our records, and whether they follow those that are known."""
 
     uid: str
     n: int
@@ -949,13 +1005,16 @@ class _News(NamedTuple):
     is_marked: bool
 
 
-def _read_news(view: View, known: _Index, ns: str | None, *, is_enough: bool) -> _News | None:
+def _read_new(view: View, known: _Index, ns: str | None, *, is_enough: bool) -> _NewRecords | None:
     """What was stored after what is known; or since the newest checkpoint of a namespace; or, for None, everything."""
     if view.is_archived:
         return None
-    is_marked = known.is_marked or NAME in meta(view, view.state)
+    found = partial(_NewRecords, view.uid, view.n, view.state)
+    # Looked up each time: a mark that another generation had is not in this one.
+    if NAME not in meta(view, view.state):
+        return found([], continues=False, is_whole=True, is_marked=False)
     ours: list[tuple[int, dict[str, Any]]] = []
-    if is_enough and view.uid == known.uid and view.n >= known.n:
+    if is_enough and known.is_marked and view.uid == known.uid and view.n >= known.n:
         count = 0
         for record in view.back(view.n):
             # After a mark, earlier records may not be what they were: content may have been erased.
@@ -964,10 +1023,8 @@ def _read_news(view: View, known: _Index, ns: str | None, *, is_enough: bool) ->
             count += 1
             _take(record, ours)
         if count == view.n - known.n:
-            return _News(view.uid, view.n, view.state, ours[::-1], True, known.is_whole, is_marked)  # noqa: FBT003 - a tuple
+            return found(ours[::-1], continues=True, is_whole=known.is_whole, is_marked=True)
         ours = []
-    if not is_marked:
-        return _News(view.uid, view.n, view.state, [], False, True, is_marked)  # noqa: FBT003 - a tuple
     if ns is not None and not known.is_whole:
         for record in islice(view.back(view.n), _MAX_TAIL):
             data = _take(record, ours)
@@ -975,11 +1032,11 @@ def _read_news(view: View, known: _Index, ns: str | None, *, is_enough: bool) ->
                 continue
             if data["k"] == "d" or "top" in data:
                 break
-            return _News(view.uid, view.n, view.state, ours[::-1], False, False, is_marked)  # noqa: FBT003 - a tuple
+            return found(ours[::-1], continues=False, is_whole=False, is_marked=True)
         ours = []
     for record in view.all():
         _take(record, ours)
-    return _News(view.uid, view.n, view.state, ours, False, True, is_marked)  # noqa: FBT003 - a tuple
+    return found(ours, continues=False, is_whole=True, is_marked=True)
 
 
 def _take(record: Record, ours: list[tuple[int, dict[str, Any]]]) -> dict[str, Any] | None:
@@ -987,6 +1044,15 @@ def _take(record: Record, ours: list[tuple[int, dict[str, Any]]]) -> dict[str, A
         return None
     ours.append((record.n, record.data))
     return record.data
+
+
+def _read_same(plain: Sessions, key: str, thread: _Thread, get: Callable[[View], T]) -> T:
+    """Read the generation that is known; raises Conflict if the key has another one by now, or none."""
+    uid = thread.index.uid
+    found = plain.read(key, lambda view: (get(view),) if view.uid == uid else None)
+    if found is None:
+        raise Conflict(f"session {key!r} was deleted or begun again meanwhile")
+    return found[0]
 
 
 def _read_rows(view: View, numbers: Iterable[int]) -> dict[int, _Row]:
@@ -998,19 +1064,35 @@ def _read_rows(view: View, numbers: Iterable[int]) -> dict[int, _Row]:
     return found
 
 
-def _read_live(view: View, state: State, serde: SerializerProtocol) -> tuple[list[int], list[BaseMessage]]:
-    """The messages that were live in a state, and their numbers; each as one message."""
-    numbers, messages = [], []
+class _Live(NamedTuple):
+    """The messages that were live in a state, each as one message; their numbers, and those of the erased ones."""
+
+    numbers: list[int]
+    messages: list[BaseMessage]
+    erased: set[int]
+
+
+def _read_live(view: View, state: State, serde: SerializerProtocol) -> _Live:
+    found = _Live([], [], set())
     for record in chain(view, state):
         message = record.m
         if message is None or record.blobs is not None or record.bin or record.gone is not None:
             message = message_of(record, view)
-        numbers.append(record.n)
+        if record.gone is not None:
+            found.erased.add(record.n)
+        found.numbers.append(record.n)
         if NAME in message.extra:
-            messages.append(load_message(message, serde))
+            found.messages.append(load_message(message, serde))
         else:
-            messages.append(_from_other(message, f"{view.key}@{record.n}"))
-    return numbers[::-1], messages[::-1]
+            found.messages.append(_from_other(message, f"{view.key}@{record.n}"))
+    found.numbers.reverse()
+    found.messages.reverse()
+    return found
+
+
+def _identify(at: int, id: str | None, content: Any) -> int:
+    """Tell a message apart from others, by its id or else its place in the history, without keeping what it says."""
+    return hash((at if id is None else id, content if type(content) is str else repr(content)))
 
 
 def _places(n: int, data: Mapping[str, Any]) -> dict[str, int]:
@@ -1019,22 +1101,17 @@ def _places(n: int, data: Mapping[str, Any]) -> dict[str, int]:
     return {**data.get("at", {}), **dict.fromkeys(own, n)}
 
 
-def _is_erased(message: BaseMessage) -> bool:
-    """Tell whether a message stands for one whose content was erased."""
-    return message.content == ERASED_TEXT and message.id is not None and "@" in message.id
-
-
-def _drops_only_others(key: str, thread: _Thread, change: _Change) -> bool:
+def _drops_only_others(key: str, thread: _Thread, edit: _Edit) -> bool:
     """Tell whether a change takes off only what others have appended."""
-    dropped = len(cast("_History", thread.history).numbers) - change.kept.stop
-    if change.added or change.kept.start or not dropped:
+    dropped = len(cast("_History", thread.history).numbers) - edit.kept.stop
+    if edit.added or edit.kept.start or not dropped:
         return False
-    return _count_of_others(key, thread, change) == dropped
+    return _count_of_others(key, thread, edit) == dropped
 
 
-def _count_of_others(key: str, thread: _Thread, change: _Change) -> int:
+def _count_of_others(key: str, thread: _Thread, edit: _Edit) -> int:
     """How many messages that others have written a change takes off the end."""
-    known, end = cast("_History", thread.history), change.kept.stop
+    known, end = cast("_History", thread.history), edit.kept.stop
     return sum(message.id == f"{key}@{n}" for n, message in zip(known.numbers[end:], known.messages[end:], strict=True))
 
 
@@ -1070,8 +1147,10 @@ def _thread_keys(plain: Sessions) -> list[str]:
 
 
 def _copy(plain: Sessions, source: str, target: str) -> None:
-    if plain.status(source) == "active":
-        plain.fork(source, target)
+    # It may be deleted meanwhile.
+    with suppress(SessionNotFound):
+        if plain.status(source) == "active":
+            plain.fork(source, target)
 
 
 # ---- messages
@@ -1236,7 +1315,7 @@ def read_messages(sessions: Sessions, key: str) -> list[AnyMessage]:
     """
     if not isinstance(sessions, Sessions):
         raise InvalidArgument(f"sessions must be Sessions, not {show(sessions)}")
-    now = sessions.snapshot(key)
+    now = read_active(sessions, key)
     serde = JsonPlusSerializer()
     found: list[Any] = []
     others: list[Message] = []

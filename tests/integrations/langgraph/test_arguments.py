@@ -1,12 +1,12 @@
-"""Wrong arguments are refused at the door, and no awaited call blocks the event loop."""
+"""Wrong arguments are refused at the door; no awaited call blocks the event loop, or goes on after its caller."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
+from threading import Event
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from langchain_core.messages import HumanMessage
@@ -15,12 +15,13 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 import nacre
 from nacre.integrations.langgraph import NacreSaver, read_messages
+from tests.event_loop import assert_loop_goes_on, async_methods
 
 THREAD: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 
 
-def make_checkpoint() -> Any:
-    values = {"messages": [HumanMessage("hello", id="h")]}
+def make_checkpoint(messages: Sequence[HumanMessage] = (HumanMessage("hello", id="h"),)) -> Any:
+    values = {"messages": [*messages]}
     return {**empty_checkpoint(), "channel_values": values, "channel_versions": {"messages": 1}}
 
 
@@ -123,42 +124,20 @@ def test_a_copy_never_replaces_a_session() -> None:
 # ---- the event loop
 
 
-class Slow(nacre.Sessions):
-    """Sessions whose every read and write takes a while."""
-
-    def read(self, *args: Any, **named: Any) -> Any:
-        time.sleep(0.2)
-        return super().read(*args, **named)
-
-    def update(self, *args: Any, **named: Any) -> Any:
-        time.sleep(0.2)
-        return super().update(*args, **named)
-
-    def append(self, *args: Any, **named: Any) -> Any:
-        time.sleep(0.2)
-        return super().append(*args, **named)
-
-    def fork(self, *args: Any, **named: Any) -> Any:
-        time.sleep(0.2)
-        return super().fork(*args, **named)
-
-    def delete(self, *args: Any, **named: Any) -> Any:
-        time.sleep(0.2)
-        return super().delete(*args, **named)
-
-
 async def list_all(saver: NacreSaver) -> int:
     return len([one async for one in saver.alist(THREAD)])
 
 
 PUT: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": "1"}}
+MANY = [HumanMessage(f"message {at}", id=f"m{at}") for at in range(1000)]
+MORE = [*MANY, HumanMessage("one more", id="more")]
 AWAITED: dict[str, Callable[[NacreSaver], Awaitable[object]]] = {
     "aget_tuple": lambda saver: saver.aget_tuple(THREAD),
     "alist": list_all,
-    "aput": lambda saver: saver.aput(PUT, make_checkpoint(), {}, {"messages": 1}),
-    "aput_writes": lambda saver: saver.aput_writes(PUT, [("a", 1)], "task"),
+    "aput": lambda saver: saver.aput(PUT, make_checkpoint(MORE), {}, {"messages": 1}),
+    "aput_writes": lambda saver: saver.aput_writes(PUT, [("messages", MANY)], "task"),
     "aget_delta_channel_history": lambda saver: saver.aget_delta_channel_history(config=THREAD, channels=["a"]),
-    "acopy_thread": lambda saver: saver.acopy_thread("t", "copy"),
+    "acopy_thread": lambda saver: saver.acopy_thread("t", f"copy-{uuid4()}"),
     "aprune": lambda saver: saver.aprune(["t"]),
     "adelete_for_runs": lambda saver: saver.adelete_for_runs(["run"]),
     "adelete_thread": lambda saver: saver.adelete_thread("t"),
@@ -166,22 +145,85 @@ AWAITED: dict[str, Callable[[NacreSaver], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("method", AWAITED)
-def test_no_call_blocks_the_event_loop(root: Path, method: str) -> None:
-    async def main() -> None:
-        with nacre.open(root) as sessions:
-            first = NacreSaver(sessions)
-            for _ in range(2):
-                first.put(THREAD, make_checkpoint(), {"run_id": "run"}, {"messages": 1})
-            sessions.__class__ = Slow
-            calling = asyncio.ensure_future(AWAITED[method](NacreSaver(nacre.AsyncSessions.of(sessions))))
-            turns = 0
-            while not calling.done():
-                await asyncio.sleep(0.01)
-                turns += 1
-            await calling
-            assert turns > 5
+def test_no_call_blocks_the_event_loop(method: str) -> None:
+    def prepare(sessions: nacre.Sessions) -> None:
+        for _ in range(2):
+            NacreSaver(sessions).put(THREAD, make_checkpoint(MANY), {"run_id": "run"}, {"messages": 1})
 
-    asyncio.run(main())
+    # As another process has them: nothing is remembered.
+    assert_loop_goes_on(
+        prepare, lambda sessions: AWAITED[method](NacreSaver(nacre.AsyncSessions.of(sessions))), most=500
+    )
+
+
+def test_every_method_is_tried_in_the_event_loop() -> None:
+    assert async_methods(NacreSaver) == set(AWAITED)
+
+
+# ---- cancelled
+
+
+WRITES = ["aput", "aput_writes", "acopy_thread", "aprune", "adelete_for_runs", "adelete_thread"]
+
+
+@pytest.mark.parametrize("method", WRITES)
+def test_a_cancelled_write_is_done_when_the_caller_goes_on(method: str) -> None:
+    begun, goes_on = Event(), Event()
+
+    class Waiting(nacre.Sessions):
+        """Sessions whose first call waits in its thread."""
+
+        def __getattribute__(self, name: str) -> Any:
+            if name in ("is_at", "read", "delete", "list", "status") and not begun.is_set():
+                begun.set()
+                goes_on.wait()
+            return super().__getattribute__(name)
+
+    async def run(sessions: nacre.Sessions) -> None:
+        writing = asyncio.ensure_future(AWAITED[method](NacreSaver(sessions)))
+        await asyncio.to_thread(begun.wait)
+        for _ in range(2):
+            writing.cancel()
+            await asyncio.sleep(0)
+        is_done = writing.done()
+        goes_on.set()
+        assert not is_done
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+
+    with nacre.open(":memory:") as sessions:
+        saver = NacreSaver(sessions)
+        for at in range(2):
+            saver.put(THREAD, make_checkpoint(MANY[: at + 1]), {"run_id": "run"}, {"messages": 1})
+        before = contents(sessions)
+        sessions.__class__ = Waiting
+        asyncio.run(run(sessions))
+        # What it does is done, and nothing comes later.
+        assert contents(sessions) != before
+
+
+def contents(sessions: nacre.Sessions) -> list[Any]:
+    return [(one.key, sessions.read(one.key, lambda view: view.n)) for one in sessions.list()]
+
+
+@pytest.mark.parametrize("method", WRITES)
+def test_cancelled_writes_leave_no_thread_waiting(method: str) -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        saver = NacreSaver(sessions)
+        for turns in range(50):
+            await saver.aput(THREAD, make_checkpoint(MANY[:1]), {"run_id": "run"}, {"messages": 1})
+            writing = asyncio.ensure_future(AWAITED[method](saver))
+            for _ in range(turns % 5):
+                await asyncio.sleep(0)
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+            # Whatever was cancelled comes before this.
+            await saver.adelete_thread("t")
+            assert await saver.aget_tuple(THREAD) is None
+            assert "t" not in sessions
+
+    with nacre.open(":memory:") as sessions:
+        asyncio.run(asyncio.wait_for(run(sessions), 60))
 
 
 def test_a_graph_of_coroutines_may_run_many_threads_at_once(place: str) -> None:

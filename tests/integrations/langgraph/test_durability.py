@@ -60,7 +60,10 @@ def test_a_kill_between_put_and_put_writes_loses_nothing_acknowledged(lasting_pl
     # Each line is an acknowledged call; the kill comes after so many, at any point of the next one.
     acknowledged = [json.loads(process.stdout.readline()) for _ in range(20 + kills * 7)]
     process.send_signal(signal.SIGKILL)
-    rest, _ = process.communicate(timeout=60)
+    # Not by `communicate`, which does not know what `readline` has read already.
+    with process.stdout:
+        rest = process.stdout.read()
+    process.wait(60)
     acknowledged += [json.loads(line) for line in rest.splitlines() if line.endswith("}")]
     with nacre.open(lasting_place) as sessions:
         saver = NacreSaver(sessions)

@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 
 import nacre
 from nacre.integrations.langgraph import NacreSaver
+from tests.integrations.langgraph.saving import open_saving, save
 
 THREAD: Any = {"configurable": {"thread_id": "t"}}
 
@@ -352,3 +353,62 @@ def test_a_failed_task_keeps_what_the_others_wrote(lasting_place: str) -> None:
         found = graph.invoke(None, THREAD)
     assert found["notes"] == ["second", "worked"]
     assert attempts.count(2) == 1
+
+
+# ---- what is not live was moved out of the log
+
+
+@pytest.mark.parametrize(("make", "run"), RUNS)
+def test_a_saved_thread_is_as_it_was(
+    make: Callable[[], Any], run: Callable[[Any], list[Any]], lasting_place: str
+) -> None:
+    with open_saving(lasting_place) as sessions:
+        saver = NacreSaver(sessions)
+        run(make().compile(checkpointer=saver))
+        before = everything(saver)
+        save(sessions, "t")
+        assert everything(saver) == before
+        assert everything(NacreSaver(nacre.AsyncSessions.of(sessions))) == before
+    with open_saving(lasting_place) as sessions:
+        newest = NacreSaver(sessions).get_tuple(THREAD)
+        assert newest == before[0]
+        assert everything(NacreSaver(sessions)) == before
+
+
+def everything(saver: NacreSaver) -> list[Any]:
+    """All that a saver says about the thread, each checkpoint also by its id."""
+    listed = [*saver.list({"configurable": {"thread_id": "t"}})]
+    return [saver.get_tuple(THREAD), listed, [saver.get_tuple(one.config) for one in listed]]
+
+
+@pytest.mark.parametrize("is_opened_again", [False, True])
+def test_a_saved_thread_can_be_gone_on_from_anywhere(lasting_place: str, is_opened_again: bool) -> None:
+    expected = InMemorySaver()
+    with open_saving(lasting_place) as sessions:
+        saver = NacreSaver(sessions)
+        for one in (expected, saver):
+            talk(make_agent().compile(checkpointer=one))
+        save(sessions, "t")
+        if not is_opened_again:
+            assert go_back(saver) == go_back(expected)
+    with open_saving(lasting_place) as sessions:
+        if is_opened_again:
+            assert go_back(NacreSaver(sessions)) == go_back(expected)
+        graphs = [make_agent().compile(checkpointer=one) for one in (NacreSaver(sessions), expected)]
+        found, wanted = (place_in([*graph.get_state_history(THREAD)]) for graph in graphs)
+        assert found == wanted
+
+
+def go_back(saver: BaseCheckpointSaver[Any]) -> list[Any]:
+    """Go on from the newest checkpoint, and from each old one, the other way round."""
+    graph = make_agent().compile(checkpointer=saver)
+    history = [*graph.get_state_history(THREAD)]
+    found = [without_ids(graph.invoke(say("three", "three"), THREAD)), view(graph.get_state(THREAD))]
+    for at, old in enumerate(history):
+        edited = graph.update_state(old.config, {"messages": [HumanMessage("edited", id=f"e{at}")]}, as_node=START)
+        found += [
+            without_ids(graph.invoke(None, edited)),
+            view(graph.get_state(THREAD)),
+            view(graph.get_state(old.config)),
+        ]
+    return found

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 import nacre
 from nacre.integrations.langgraph import NacreSaver, read_messages
+from tests.integrations.langgraph.saving import open_saving, save
 
 try:
     from langgraph.channels import DeltaChannel
@@ -99,6 +100,29 @@ def test_delta_channels_are_whole_after(
         for one in (saver, NacreSaver(nacre.AsyncSessions.of(sessions))):
             again = make_deltas(frequency).compile(checkpointer=one)
             assert again.get_state(thread(key)).values == expected.get_state(thread("t")).values
+
+
+@needs_deltas
+@pytest.mark.parametrize("frequency", [1, 3, 1000])
+@pytest.mark.parametrize("change", [do_nothing, prune, copy])
+def test_delta_channels_are_whole_after_a_save(
+    change: Callable[[BaseCheckpointSaver[Any]], None], frequency: int, lasting_place: str
+) -> None:
+    expected = make_deltas(frequency).compile(checkpointer=InMemorySaver())
+    for text in ("one", "two", "three", "four"):
+        turn(expected, "t", text)
+    with open_saving(lasting_place) as sessions:
+        graph = make_deltas(frequency).compile(checkpointer=NacreSaver(sessions))
+        for text in ("one", "two", "three"):
+            turn(graph, "t", text)
+        change(NacreSaver(sessions))
+        save(sessions, "t")
+        turn(graph, "t", "four")
+        assert graph.get_state(thread("t")).values == expected.get_state(thread("t")).values
+        sessions.save("t")
+    with open_saving(lasting_place) as sessions:
+        again = make_deltas(frequency).compile(checkpointer=NacreSaver(sessions))
+        assert again.get_state(thread("t")).values == expected.get_state(thread("t")).values
 
 
 @needs_deltas
@@ -299,6 +323,78 @@ def test_a_graph_that_is_running_does_not_store_again_what_was_erased(root: Path
         read = [one.text for one in graph.get_state(thread("t")).values["messages"]]
         assert read == ["[erased]", "I have read 1.", "Done."]
         assert len(contents_of_records(sessions, "t")) == 3
+    assert [file for file in root.rglob("*") if file.is_file() and b"4711-0815" in file.read_bytes()] == []
+
+
+def test_an_erased_message_of_a_saved_thread_is_in_no_file_and_in_no_state(root: Path) -> None:
+    with open_saving(str(root)) as sessions:
+        graph = make_chat().compile(checkpointer=NacreSaver(sessions))
+        for text in ("My name is Ann.", "The secret is 4711-0815.", "Go on.", "And on."):
+            graph.invoke({"messages": [HumanMessage(text, id=text)]}, thread("t"))
+        before = len([*graph.get_state_history(thread("t"))])
+        save(sessions, "t")
+        sessions.redact("t", sessions.snapshot("t").numbers[2])
+    with open_saving(str(root)) as sessions:
+        graph = make_chat().compile(checkpointer=NacreSaver(sessions))
+        history = [*graph.get_state_history(thread("t"))]
+        assert len(history) == before
+        assert all("4711-0815" not in str(one) for one in history)
+        assert [one.text for one in history[0].values["messages"]][2:4] == ["[erased]", "I have read 3."]
+        # Also of what is compressed there.
+        assert "4711-0815" not in str(sessions.read("t", lambda view: [*view.all()]))
+    assert [file for file in root.rglob("*") if file.is_file() and b"4711-0815" in file.read_bytes()] == []
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 5])
+@pytest.mark.parametrize("is_another", [False, True])
+def test_what_takes_the_place_of_an_erased_message_is_stored(at: int, is_another: bool, place: str) -> None:
+    with nacre.open(place) as sessions:
+        saver = NacreSaver(sessions)
+        graph = make_chat().compile(checkpointer=saver)
+        for text in ("one", "two", "three"):
+            graph.invoke({"messages": [HumanMessage(text, id=text)]}, thread("t"))
+        sessions.redact("t", sessions.snapshot("t").numbers[at])
+        if is_another:
+            graph = make_chat().compile(checkpointer=NacreSaver(nacre.AsyncSessions.of(sessions)))
+        erased = graph.get_state(thread("t")).values["messages"][at]
+        said = ["one", "I have read 1.", "two", "I have read 3.", "three", "I have read 5."]
+        # The graph drops the hole, and what follows moves up; then it says something new.
+        graph.update_state(thread("t"), {"messages": [RemoveMessage(id=erased.id)]}, as_node="answer")
+        said.pop(at)
+        assert [one.content for one in sessions.get_history("t")] == said
+        graph.update_state(thread("t"), {"messages": [HumanMessage("more", id=erased.id)]}, as_node="answer")
+        assert [one.content for one in sessions.get_history("t")] == [*said, "more"]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("role", [HumanMessage, SystemMessage])
+def test_an_edit_of_a_graph_that_is_running_does_not_store_again_what_was_erased(
+    root: Path, at: int, role: type[BaseMessage]
+) -> None:
+    with nacre.open(root) as sessions:
+
+        def erase(_: MessagesState) -> dict[str, Any]:
+            sessions.redact("t", sessions.snapshot("t").numbers[1])
+            return {}
+
+        # A message before the erased one is edited or removed, so that the history is made anew from there.
+        edits: list[list[BaseMessage]] = [[], [HumanMessage("edited", id="first")], [RemoveMessage(id="first")]]
+        builder: Any = StateGraph(MessagesState)
+        builder.add_node("erase", erase)
+        builder.add_node("edit", lambda _: {"messages": edits[at]})
+        builder.add_edge(START, "erase")
+        builder.add_edge("erase", "edit")
+        graph = builder.compile(checkpointer=NacreSaver(sessions))
+        # Messages without an id in the input get one each.
+        secret = role("The secret is 4711-0815.")
+        said: Any = {"messages": [HumanMessage("first", id="first"), secret, HumanMessage("last", id="last")]}
+        graph.invoke(said, thread("t"), durability="sync")
+        found = [one.text for one in graph.get_state(thread("t")).values["messages"]]
+        assert [text.removeprefix("[system] ") for text in found] == [
+            *[["first"], ["edited"], []][at],
+            "[erased]",
+            "last",
+        ]
     assert [file for file in root.rglob("*") if file.is_file() and b"4711-0815" in file.read_bytes()] == []
 
 
