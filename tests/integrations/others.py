@@ -38,9 +38,10 @@ class Others:
     def status(self, key: str) -> str:
         return self.sessions.status(key)
 
-    def marks(self, key: str, framework: str) -> list[Any]:
-        """What the messages of all generations have under the name of the framework."""
-        return [one.message.extra.get(framework) for one in self.sessions.transcript(key)]
+    def marks(self, key: str, framework: str, generation: str | None = None) -> list[Any]:
+        """What the messages of a generation, or of all, have under the name of the framework."""
+        stored = self.sessions.transcript(key)
+        return [one.message.extra.get(framework) for one in stored if generation in (None, one.generation)]
 
     def act(self, key: str, keys: Sequence[str]) -> str:
         """Do something to a session, which may be forked to one of `keys`; returns what."""
