@@ -10,6 +10,9 @@ An event that changes shared state is stored in three steps, so that a crash los
     3. `app/user/`           the values, in place of the pending change
 
 A reader of shared state looks for the event of a pending change: if it is stored, the values are in effect.
+
+A session that was archived is not there for ADK. Shared state is no conversation: it is read although its key was
+archived, and the first change of it begins a new generation with all of it.
 """
 
 from __future__ import annotations
@@ -29,10 +32,11 @@ from msgspec.structs import replace
 from nacre.checks import check_key, check_text, is_unicode
 from nacre.codec import encode_data
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
-from nacre.integrations.access import AnySessions, awaited, check_sessions
+from nacre.history import session_state
+from nacre.integrations.access import AnySessions, awaited, change, check_sessions, read_active
 from nacre.integrations.conversation import with_results
 from nacre.messages import Message, Snapshot, ToolCall, Version, is_erased
-from nacre.records import SetMeta
+from nacre.records import SetMeta, View
 from nacre.sessions import AnyOperation, Sessions
 
 try:
@@ -57,7 +61,6 @@ _PENDING = "adk.pending:"
 """The same of a pending change of shared state; the id of its event follows."""
 _PLACE = "adk.place"
 """In `extra` of a message of others: its generation and number."""
-_MAX_ID = 256
 _MAY_CHANGE = re.compile(r"\d{19}|NaN|Infinity")
 _DEEP = 50
 _FIRST = 64
@@ -86,7 +89,7 @@ class NacreSessionService(BaseSessionService):
         state: dict[str, Any] | None = None,
         session_id: str | None = None,
     ) -> Session:
-        """Begin a session; raises AlreadyExistsError if there is one with that id."""
+        """Begin a session; raises AlreadyExistsError if there is one with that id that is not archived."""
         id = check_text(session_id or "", "session_id").strip() or platform_uuid.new_uuid()
         place = _Place(app_name, user_id, id)
         return await self._call(partial(_create, place=place, state=state or {}, now=platform_time.get_time()))
@@ -99,7 +102,7 @@ class NacreSessionService(BaseSessionService):
         session_id: str,
         config: GetSessionConfig | None = None,
     ) -> Session | None:
-        """Load a session with its events, all or those that `config` asks for; None if there is none.
+        """Load a session with its events, all or those that `config` asks for; None if there is none or it is archived.
 
         Those after a time are looked for from the end, until more events are older than not.
         """
@@ -112,7 +115,7 @@ class NacreSessionService(BaseSessionService):
         return ListSessionsResponse(sessions=await self._call(partial(_list, prefix=prefix)))
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Erase a session for good; the state that it shares with others stays."""
+        """Erase a session for good, also what was archived of it; the state that it shares with others stays."""
         await self._call(partial(_delete, place=_Place(app_name, user_id, _stripped(session_id))))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
@@ -123,7 +126,7 @@ class NacreSessionService(BaseSessionService):
         """Append an event to the stored session and to the given one; durable when it returns.
 
         Raises StaleSessionError if the session was changed since it was loaded, SessionNotFoundError if there is none
-        (any more), AlreadyExistsError if the session has an event with that id.
+        (any more) or it was archived, AlreadyExistsError if the session has an event with that id.
         """
         if event.partial:
             return event
@@ -196,17 +199,18 @@ def _create(sessions: Sessions, *, place: _Place, state: Mapping[str, Any], now:
     own, shared = _split_state(state, place)
     token = platform_uuid.new_uuid()
     meta = SetMeta({_NAME: {"created": now, "id": token}, **own})
-    if sessions.exists(place.key):
-        raise AlreadyExistsError(f"Session with id {place.session_id} already exists.")
-    with _SharedChange(sessions, shared, place.key, token, Version()):
-        try:
-            sessions.submit(place.key, [meta], expect=Version()).result()
-        except Conflict as error:
-            raise AlreadyExistsError(f"Session with id {place.session_id} already exists.") from error
-    session = _load(sessions, place=place, config=GetSessionConfig(num_recent_events=0))
-    if session is None:
-        raise SessionNotFoundError(f"Session {place.session_id} was deleted.")
-    return session
+
+    def begin() -> int:
+        if read_active(sessions, place.key, last=0).n:
+            raise AlreadyExistsError(f"Session with id {place.session_id} already exists.")
+        with _SharedChange(sessions, shared, place.key, token, Version()):
+            return sessions.submit(place.key, [meta], expect=Version()).result()
+
+    n = change(sessions, place.key, begin)
+    found = read_active(sessions, place.key, last=1)
+    # Others may have used it already, or removed it: an append says so.
+    created = replace(found, n=n) if found.n else Snapshot(meta=meta.fields)
+    return _session(place, created, _shared_of(sessions, place), [])
 
 
 def _load(sessions: Sessions, *, place: _Place, config: GetSessionConfig) -> Session | None:
@@ -214,7 +218,7 @@ def _load(sessions: Sessions, *, place: _Place, config: GetSessionConfig) -> Ses
     # An event may be several messages: read on until there are enough. With none wanted, the last one has the time.
     last = _FIRST if wanted is None else wanted + 1
     while True:
-        now = sessions.snapshot(place.key, last=last if after or wanted is not None else None)
+        now = read_active(sessions, place.key, last=last if after or wanted is not None else None)
         is_all = len(now.messages) == now.live
         placed = [
             _placed(message, f"{now.generation}/{n}") for message, n in zip(now.messages, now.numbers, strict=True)
@@ -229,7 +233,7 @@ def _load(sessions: Sessions, *, place: _Place, config: GetSessionConfig) -> Ses
         last *= 2
     if not now.n:
         return None
-    shared = _shared_fields(_shared_state(sessions, place.app), _shared_state(sessions, place.user))
+    shared = _shared_of(sessions, place)
     return _session(place, now, shared, events if wanted is None else events[-wanted:] if wanted else [])
 
 
@@ -239,7 +243,7 @@ def _list(sessions: Sessions, *, prefix: str) -> list[Session]:
         place = _Place.of_key(info.key)
         if place is None:
             continue
-        now = sessions.snapshot(info.key, last=1)
+        now = read_active(sessions, info.key, last=1)
         for key in (place.app, place.user):
             if key not in states:
                 states[key] = _shared_state(sessions, key)
@@ -271,29 +275,36 @@ def _append(sessions: Sessions, *, place: _Place, session: Session, event: Event
 def _store(sessions: Sessions, place: _Place, operations: list[AnyOperation], seen: Version, id: str) -> int:
     """Store the messages of an event, if there is no event that the caller has not seen."""
     expect = seen
-    while True:
+    key = _key_of_id(seen.generation, id)
+
+    def store() -> int:
+        nonlocal expect
         try:
-            n = sessions.update(place.key, operations, expect=expect, id=_key_of_id(id))
+            return sessions.update(place.key, operations, expect=expect, id=key)
         except Conflict as error:
-            now = sessions.snapshot(place.key, last=0)
-            if now.version == expect:
-                raise AlreadyExistsError(f"Session {place.session_id} has another event with id {id}.") from error
-            if now.generation != seen.generation or now.expect > seen.n:
+            now = read_active(sessions, place.key, last=0)
+            if now.n and (now.generation != seen.generation or now.expect > seen.n):
                 raise StaleSessionError(
                     f"Session {place.session_id} has events that are not in this object; load it again."
                 ) from error
-            # Only a title or a note was stored since.
+            # Only a title or a note was stored since, or nothing is there any more.
             expect = now.version
-            continue
-        if not n:
-            raise SessionNotFoundError(f"Session {place.session_id} not found.")
-        if n <= seen.n:
-            raise AlreadyExistsError(f"Session {place.session_id} has the event {id} already.")
-        return n
+            raise
+
+    try:
+        n = change(sessions, place.key, store)
+    except Conflict as error:
+        raise AlreadyExistsError(f"Session {place.session_id} has another event with id {id}.") from error
+    if not n:
+        raise SessionNotFoundError(f"Session {place.session_id} not found.")
+    if n <= seen.n:
+        raise AlreadyExistsError(f"Session {place.session_id} has the event {id} already.")
+    return n
 
 
-def _key_of_id(id: str) -> str:
-    return id if len(id) <= _MAX_ID else str(uuid5(NAMESPACE_OID, id))
+def _key_of_id(generation: str, id: str) -> str:
+    """The id of what is stored for an event: nacre would know that of the event itself in the next generation, too."""
+    return str(uuid5(NAMESPACE_OID, f"{generation}:{id}"))
 
 
 def _seen(session: Session) -> Version | None:
@@ -304,7 +315,7 @@ def _seen(session: Session) -> Version | None:
 
 def _check_time(sessions: Sessions, place: _Place, session: Session) -> Version:
     """The stored version, for a session object that came from elsewhere; its time tells whether it is stale."""
-    now = sessions.snapshot(place.key, last=1)
+    now = read_active(sessions, place.key, last=1)
     if not now.n:
         raise SessionNotFoundError(f"Session {place.session_id} not found.")
     if _update_time(now) > session.last_update_time:
@@ -328,13 +339,25 @@ def _session(place: _Place, now: Snapshot, shared: dict[str, Any], events: list[
 def _update_time(now: Snapshot) -> float:
     if now.messages:
         return _time_of(now.messages[-1])
-    return float(now.meta.get(_NAME, {}).get("created", 0.0))
+    return float(_mark(now.meta).get("created", 0.0))
 
 
 def _time_of(message: Message) -> float:
-    if _NAME in message.extra:
+    if _is_own(message):
         return float(message.extra[_NAME]["timestamp"])
     return message.created.timestamp() if message.created else 0.0
+
+
+def _mark(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `extra` or a meta has under our name; nothing if others have put something else there."""
+    found = fields.get(_NAME)
+    return found if isinstance(found, dict) else {}
+
+
+def _is_own(message: Message) -> bool:
+    """Whether a message was an event."""
+    mark = _mark(message.extra)
+    return isinstance(mark.get("id"), str) and isinstance(mark.get("timestamp"), int | float)
 
 
 # ---- state
@@ -383,6 +406,10 @@ def _is_storable(value: Any) -> bool:
     return is_unicode(text)
 
 
+def _shared_of(sessions: Sessions, place: _Place) -> dict[str, Any]:
+    return _shared_fields(_shared_state(sessions, place.app), _shared_state(sessions, place.user))
+
+
 def _shared_fields(app: Mapping[str, Any], user: Mapping[str, Any]) -> dict[str, Any]:
     of_app = {State.APP_PREFIX + name: value for name, value in app.items()}
     return of_app | {State.USER_PREFIX + name: value for name, value in user.items()}
@@ -399,52 +426,74 @@ class _SharedChange:
 
     def __enter__(self) -> None:
         for key, fields in self._fields.items():
-            pending = {**self._about, "fields": fields}
-            self._sessions.submit(key, [SetMeta({_PENDING + self._token: pending})]).result()
+            change(self._sessions, key, partial(self._note, key, {**self._about, "fields": fields}))
+
+    def _note(self, key: str, pending: Mapping[str, Any]) -> None:
+        now = self._sessions.snapshot(key, last=0)
+        _set_shared(self._sessions, key, now, {_PENDING + self._token: pending})
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
+        refusals = Conflict | StaleSessionError | AlreadyExistsError | SessionNotFoundError
+        if kind is None or issubclass(kind, refusals):
             for key in self._fields:
-                _shared_state(self._sessions, key, stored=self._token)
-        elif issubclass(kind, StaleSessionError | AlreadyExistsError | SessionNotFoundError):
-            for key in self._fields:
-                self._sessions.update(key, [SetMeta({_PENDING + self._token: None})])
+                _shared_state(self._sessions, key, known={self._token: kind is None})
 
 
-def _shared_state(sessions: Sessions, key: str, *, stored: str = "") -> dict[str, Any]:
-    """The state under the key of an app or a user, after pending changes were settled; the event `stored` is stored."""
-    while True:
+def _set_shared(sessions: Sessions, key: str, now: Snapshot, fields: Mapping[str, Any]) -> None:
+    """Set fields of the meta of an app or a user, if it is as it was read.
+
+    What was archived goes on in a new generation, with all of its state.
+    """
+    kept = {name: value for name, value in now.meta.items() if now.archived and name.startswith((_STATE, _PENDING))}
+    expect = Version() if now.archived else now.version
+    sessions.submit(key, [SetMeta({**kept, **fields})], expect=expect).result()
+
+
+def _shared_state(sessions: Sessions, key: str, *, known: Mapping[str, bool] | None = None) -> dict[str, Any]:
+    """The state under the key of an app or a user, after pending changes were settled.
+
+    Of some it is known whether their events were stored.
+    """
+
+    def settle() -> dict[str, Any]:
         now = sessions.snapshot(key, last=0)
         settled: dict[str, Any] = {}
         for name, pending in now.meta.items():
             if not name.startswith(_PENDING):
                 continue
             token = name.removeprefix(_PENDING)
-            is_stored = token == stored or _is_stored(sessions, token, pending)
+            is_stored = known[token] if known and token in known else _is_stored(sessions, token, pending)
             if is_stored is not None:
                 settled.update(pending["fields"] if is_stored else {})
                 settled[name] = None
-        if not settled:
-            return _state_in(now.meta)
-        try:
+        if settled:
             # If somebody else has changed it meanwhile, their value is newer than the pending one.
-            sessions.update(key, [SetMeta(settled)], expect=now.version)
-        except Conflict:
-            continue
+            _set_shared(sessions, key, now, settled)
         return _state_in({**now.meta, **settled})
+
+    return change(sessions, key, settle)
 
 
 def _is_stored(sessions: Sessions, token: str, pending: Mapping[str, Any]) -> bool | None:
-    """Tell whether the event of a pending change was stored; None if it may be stored yet."""
-    now = sessions.snapshot(pending["session"], last=0)
-    if now.meta.get(_NAME, {}).get("id") == token:
-        return True
-    if now.generation != pending["generation"]:
-        return False
-    for entry in sessions.records(pending["session"], "msg", after=pending["n"]):
-        if entry.data.get("extra", {}).get(_NAME, {}).get("id") == token:
-            return True
-    return False if now.expect > pending["n"] else None
+    """Tell whether the event of a pending change was stored, or its session begun; None if that may happen yet.
+
+    The session may have been archived since, and may be brought back or begun again.
+    """
+    key, generation, n = pending["session"], pending["generation"], pending["n"]
+    id = _key_of_id(generation, token)
+
+    def look_for_beginning(view: View) -> tuple[bool, bool]:
+        return _mark(session_state.meta(view, view.state)).get("id") == token, not view.is_archived
+
+    def look_for_event(view: View) -> tuple[bool, bool]:
+        return any(record.id == id for record in view.after(n, view.n)), view.state.h > n
+
+    if generation:
+        is_stored, is_refused = sessions.read(key, look_for_event, generation=generation) or (False, True)
+    else:
+        found = sessions.read_generations(key, look_for_beginning)
+        is_stored, is_refused = any(is_begun for is_begun, _ in found), any(is_active for _, is_active in found)
+    return is_stored or (False if is_refused else None)
 
 
 # ---- events as messages
@@ -564,8 +613,11 @@ def _without_rest(messages: list[Message]) -> list[Message]:
 
 
 def _placed(message: Message, place: str) -> Message:
-    """A message that has its place, if it is none of ours: its event is named by it."""
-    return message if _NAME in message.extra else replace(message, extra={**message.extra, _PLACE: place})
+    """A message that has its place, and nothing under our name, if it is none of ours: its event is named by it."""
+    if _is_own(message):
+        return message
+    others = {name: value for name, value in message.extra.items() if name != _NAME}
+    return replace(message, extra={**others, _PLACE: place})
 
 
 def _events_of(messages: Sequence[Message]) -> Iterator[Event]:

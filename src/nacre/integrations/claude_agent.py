@@ -19,11 +19,13 @@ from typing import Any, TypeVar, cast
 from uuid import NAMESPACE_OID, uuid5
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
+
 from nacre.checks import check_key, check_text, is_unicode, show
 from nacre.codec import data_of, encode_data, message_of
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
 from nacre.history import session_state
-from nacre.integrations.access import AnySessions, awaited, check_sessions
+from nacre.integrations.access import AnySessions, awaited, change, check_sessions, read_active
 from nacre.integrations.conversation import is_exact, with_results
 from nacre.messages import Message, Snapshot, ToolCall, check_created, is_erased
 from nacre.records import AppendRecord, SetMeta, View
@@ -57,6 +59,7 @@ class NacreSessionStore(SessionStore):
 
     `append` returns when the entries are durable. An entry whose `uuid` is stored already is not stored again, however
     long ago that was and whatever it says now. Entries of one session are stored in the order of the calls.
+    A transcript that was archived is not there: what is appended begins another one, which may have the same entries.
     """
 
     def __init__(self, sessions: AnySessions) -> None:
@@ -66,7 +69,7 @@ class NacreSessionStore(SessionStore):
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Store entries of a transcript; those whose `uuid` is known are left out."""
         name = _key(key)
-        given = [_check_entry(entry) for entry in _check_list(entries)]
+        given = _check_list(entries)
         if not given:
             return
         place = (id(asyncio.get_running_loop()), name)
@@ -94,22 +97,26 @@ class NacreSessionStore(SessionStore):
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """The sessions of a project, and when each was last appended to."""
-        found = await self._call(lambda sessions: list(_of_project(sessions, project_key)))
-        return [{"session_id": session_id, "mtime": mtime} for session_id, mtime, _, _ in found]
+
+        def listed(sessions: Sessions) -> list[SessionStoreListEntry]:
+            found = _of_project(sessions, project_key)
+            return [{"session_id": session_id, "mtime": mtime} for session_id, mtime, _, _ in found]
+
+        return await self._call(listed)
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         """What the SDK's own listings show of the sessions of a project."""
         return await self._call(lambda sessions: _summaries(sessions, project_key))
 
     async def delete(self, key: SessionKey) -> None:
-        """Erase a transcript for good; that of a session with those of its subagents."""
+        """Erase a transcript for good, also what was archived of it; that of a session with those of its subagents."""
         name = _key(key)
 
         def erase(sessions: Sessions) -> None:
             if key.get("subpath") is None:
                 # First: what is left if the process is killed can be found by the session, and deleted again.
-                for one in _under(sessions, f"{name}/"):
-                    sessions.delete(one)
+                for info in sessions.page(which="all", prefix=f"{name}/", limit=None).items:
+                    sessions.delete(info.key)
             sessions.delete(name)
 
         await self._call(erase)
@@ -117,8 +124,11 @@ class NacreSessionStore(SessionStore):
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         """The subpaths of a session: the transcripts of its subagents."""
         prefix = f"{_key({'project_key': key['project_key'], 'session_id': key['session_id']})}/"
-        found = await self._call(lambda sessions: _under(sessions, prefix))
-        return [one.removeprefix(prefix) for one in found]
+
+        def subpaths(sessions: Sessions) -> list[str]:
+            return [info.key.removeprefix(prefix) for info in sessions.list(prefix=prefix, order="key")]
+
+        return await self._call(subpaths)
 
     async def _call(self, work: Callable[[Sessions], T]) -> T:
         return await awaited(self._sessions).call(work)
@@ -151,10 +161,6 @@ def _unescape(part: str) -> str:
     return part.replace("%2F", "/").replace("%25", "%")
 
 
-def _under(sessions: Sessions, prefix: str) -> list[str]:
-    return [info.key for info in sessions.list(prefix=prefix, order="key")]
-
-
 # ---- writing
 
 
@@ -175,15 +181,20 @@ def _append(sessions: Sessions, key: SessionKey, name: str, entries: list[Fields
 
     All of them are queued before the first is waited for, so they share a flush.
     """
-    steps: list[Step] = [(_entry_id(entry), _operations(entry)) for entry in entries]
-    now = sessions.snapshot(name, last=0)
+    generations = sessions.read_generations(name, lambda view: (view.uid, view.is_archived))
+    before = next((uid for uid, is_archived in reversed(generations) if is_archived), "")
+    steps: list[Step] = [(_entry_id(_check_entry(entry), before), _operations(entry)) for entry in entries]
+    now = read_active(sessions, name, last=0)
     count = sum(len(operations) for _, operations in steps)
     fields: Fields = {} if now.meta.get("keep_ids") is True else {"keep_ids": True}
     if key.get("subpath") is None:
         fields |= _summary_fields(key, now, entries, count)
     if fields:
         steps.append((None, [SetMeta(fields)]))
-    # If somebody else has deleted the session, what is written next is refused once.
+    if not sessions.is_at(name, now.version):
+        # If somebody else has deleted the session, the next write is refused: let it be none of the entries.
+        change(sessions, name, lambda: sessions.update(name, []))
+    # It may be deleted now, too.
     refused = _submit(sessions, name, _submit(sessions, name, steps))
     if any(id is None for id, _ in refused):
         raise Conflict(f"session {name!r} was changed by others all the time; not all entries were stored")
@@ -202,11 +213,13 @@ def _submit(sessions: Sessions, name: str, steps: list[Step]) -> list[Step]:
     return refused
 
 
-def _entry_id(entry: Fields) -> str | None:
+def _entry_id(entry: Fields, before: str) -> str | None:
+    """What an entry is stored under, once; nacre would know its uuid after the generation `before`, too."""
     uuid = entry.get("uuid")
     if not isinstance(uuid, str) or not uuid:
         return None
-    return uuid if len(uuid) <= _MAX_ID and is_unicode(uuid) else str(uuid5(NAMESPACE_OID, json.dumps(uuid)))
+    id = f"{before}:{uuid}" if before else uuid
+    return id if len(id) <= _MAX_ID and is_unicode(id) else str(uuid5(NAMESPACE_OID, json.dumps(id)))
 
 
 def _summary_fields(key: SessionKey, now: Snapshot, entries: list[Fields], count: int) -> Fields:
@@ -254,16 +267,35 @@ def _load(sessions: Sessions, name: str) -> list[Fields]:
 
 
 def _messages(view: View) -> list[Message]:
-    """The live messages of a session and the records of other entries, in their order."""
+    """The live messages of a session and the records of other entries, in their order; none if it is archived.
+
+    What others have put under our name is left out.
+    """
+    if view.is_archived:
+        return []
     live = {record.n for record in session_state.newest(view)}
     found = []
     for record in view.all():
         if record.n in live:
-            found.append(message_of(record, view))
+            message = message_of(record, view)
+            others = {name: value for name, value in message.extra.items() if name != NAME}
+            found.append(message if _is_own(message) else replace(message, extra=others))
         elif record.t == RECORD and record.gone is None:
             data = data_of(record if record.blobs is None else view.whole(record))
-            found.append(Message(role="", extra={"type": RECORD, NAME: data}))
+            entry = Message(role="", extra={"type": RECORD, NAME: data})
+            found += [entry] if _is_own(entry) else []
     return found
+
+
+def _is_own(message: Message) -> bool:
+    """Whether a message, or a record as one, was an entry, or a part of one."""
+    mark = message.extra.get(NAME)
+    if not isinstance(mark, dict):
+        return False
+    entry = mark.get("entry")
+    if isinstance(entry, dict):
+        return isinstance(entry.get("message"), dict) and (message.role != "assistant" or "blocks" in mark)
+    return isinstance(mark.get("whole"), dict) or isinstance(mark.get("json"), str) or isinstance(mark.get("part"), int)
 
 
 def _entries(messages: Iterable[Message], made: _Foreign) -> Iterator[Fields]:

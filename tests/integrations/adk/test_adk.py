@@ -212,6 +212,66 @@ def test_a_crash_before_the_shared_state_loses_nothing(place: str) -> None:
     asyncio.run(run())
 
 
+def test_a_crash_before_the_shared_state_loses_nothing_although_the_session_is_archived(place: str) -> None:
+    async def run() -> None:
+        with nacre.open(place) as sessions:
+            service = NacreSessionService(sessions)
+            session = await service.create_session(**WHO, session_id="s")
+            for at in range(3):
+                now = sessions.snapshot("app/ann/s")
+                fields = {"adk:c": [at]}
+                pending = {"session": "app/ann/s", "generation": now.generation, "n": now.n, "fields": fields}
+                sessions.set_meta("app/ann/", {f"adk.pending:e{at}": pending})
+                await service.append_event(session, say("hello", id=f"e{at}"))
+                if at > 0:
+                    sessions.archive("app/ann/")
+                sessions.archive("app/ann/s")
+                if at > 1:
+                    # Deleting takes away the event that the change waits for.
+                    await service.delete_session(**WHO, session_id="s")
+                session = await service.create_session(**WHO, session_id="s")
+                assert session.state == {"user:c": at}
+                assert await service.get_user_state(**WHO) == {"c": at}
+
+    asyncio.run(run())
+
+
+def test_an_archived_session_begins_again_and_takes_the_same_events(place: str) -> None:
+    async def run() -> None:
+        with nacre.open(place) as sessions:
+            service = NacreSessionService(sessions)
+            first = await service.create_session(**WHO, session_id="s")
+            for n in range(3):
+                await service.append_event(first, say(str(n), id=f"e{n}"))
+            sessions.archive("app/ann/s")
+            assert await service.get_session(**WHO, session_id="s") is None
+            with pytest.raises(SessionNotFoundError):
+                await service.append_event(first, say("late", {"user:x": 1}))
+            second = await service.create_session(**WHO, session_id="s")
+            assert (second.events, second.state) == ([], {})
+            for event in first.events:
+                await service.append_event(second, event)
+            assert (await load(service)).events == first.events
+            with pytest.raises(StaleSessionError):
+                await service.append_event(first, say("late"))
+
+    asyncio.run(run())
+
+
+def test_the_state_of_a_user_and_an_app_goes_on_after_their_keys_were_archived(place: str) -> None:
+    async def run() -> None:
+        with nacre.open(place) as sessions:
+            service = NacreSessionService(sessions)
+            session = await service.create_session(**WHO, session_id="s", state={"user:x": 1, "app:x": 1})
+            for key in ("app/ann/", "app/"):
+                sessions.archive(key)
+            assert (await load(service)).state == {"user:x": 1, "app:x": 1}
+            await service.append_event(session, say("hello", {"user:y": 2, "app:y": 2}))
+            assert (await load(service)).state == {"user:x": 1, "app:x": 1, "user:y": 2, "app:y": 2}
+
+    asyncio.run(run())
+
+
 def test_two_objects_of_one_session(place: str) -> None:
     async def run() -> None:
         with nacre.open(place) as sessions:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,14 @@ from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
+from google.adk.sessions.session import Session
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from pydantic import Field
 
 import nacre
 from nacre.integrations.adk import NacreSessionService
+from tests.event_loop import assert_loop_goes_on, async_methods
 
 # ADK says of its compaction that it may change.
 pytestmark = pytest.mark.filterwarnings(r"ignore:\[EXPERIMENTAL\]:UserWarning")
@@ -245,23 +246,35 @@ def test_the_last_events_are_read_without_the_others(root: Path) -> None:
     asyncio.run(run())
 
 
-def test_the_event_loop_goes_on_while_the_store_waits(root: Path) -> None:
-    async def run() -> None:
-        with nacre.open(root) as sessions:
-            service = NacreSessionService(sessions)
-            session = await service.create_session(**WHO, session_id="s")
-            update = sessions.update
-            # A disk that takes its time.
-            sessions.update = lambda *given, **named: time.sleep(0.3) or update(*given, **named)  # type: ignore[method-assign, func-returns-value]
-            append = asyncio.create_task(service.append_event(session, Event(author="user", content=say("hi"))))
-            turns = 0
-            while not append.done():
-                turns += 1
-                await asyncio.sleep(0.001)
-            await append
-            assert turns > 20
+MANY = [nacre.Message(role="user", content=str(n)) for n in range(1000)]
+PARTS = [types.Part(text=str(n)) for n in range(1000)]
+LONG = Event(author="user", content=types.Content(role="user", parts=PARTS), actions=EventActions(state_delta={"n": 1}))
+AWAITED: dict[str, Callable[[NacreSessionService], Awaitable[Any]]] = {
+    "create_session": lambda service: service.create_session(**WHO, session_id="new", state={"user:x": 1}),
+    "get_session": lambda service: service.get_session(**WHO, session_id="s"),
+    "list_sessions": lambda service: service.list_sessions(**WHO),
+    "delete_session": lambda service: service.delete_session(**WHO, session_id="s"),
+    "get_user_state": lambda service: service.get_user_state(**WHO),
+    # The session object is none that nacre has made.
+    "append_event": lambda service: service.append_event(
+        Session(app_name="app", user_id="ann", id="s", last_update_time=4e9), LONG
+    ),
+}
 
-    asyncio.run(run())
+
+def fill(sessions: nacre.Sessions) -> None:
+    sessions.add_messages("app/ann/s", MANY)
+    for n in range(20):
+        sessions.add_message(f"app/ann/{n}", "user", "hello")
+
+
+@pytest.mark.parametrize("method", AWAITED)
+def test_no_call_blocks_the_event_loop(method: str) -> None:
+    assert_loop_goes_on(fill, lambda sessions: AWAITED[method](NacreSessionService(sessions)), most=500)
+
+
+def test_every_method_is_tried_in_the_event_loop() -> None:
+    assert async_methods(NacreSessionService) == set(AWAITED)
 
 
 # ---- several processes

@@ -8,7 +8,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import wait
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -32,6 +31,7 @@ from hypothesis import strategies as st
 
 import nacre
 from nacre.integrations.claude_agent import NacreSessionStore
+from tests.event_loop import assert_loop_goes_on, async_methods
 
 ID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 KEY: SessionKey = {"project_key": "-home-me-shells", "session_id": ID}
@@ -333,9 +333,31 @@ def test_a_session_that_another_deletes_meanwhile_begins_again_with_every_entry(
             await store.append(KEY, said)
             found = await store.load(KEY)
             assert found is not None
-            assert sorted(one["uuid"] for one in found) == ["u2", "u3"]
+            assert [one["uuid"] for one in found] == ["u2", "u3"]
 
     run(main())
+
+
+def test_an_archived_transcript_begins_again_and_takes_the_same_entries(place: str) -> None:
+    agent: SessionKey = {**KEY, "subpath": "subagents/agent-1"}
+
+    async def test(store: NacreSessionStore, sessions: nacre.AsyncSessions) -> None:
+        await store.append(KEY, TURN)
+        await store.append(agent, TURN)
+        await sessions.archive(NAME)
+        await sessions.archive(f"{NAME}/subagents/agent-1")
+        assert await store.load(KEY) is None
+        assert await store.list_sessions(KEY["project_key"]) == []
+        await store.append(KEY, TURN[1:2])
+        await store.append(KEY, TURN[1:3])
+        assert await store.load(KEY) == TURN[1:3]
+        [summary] = await store.list_session_summaries(KEY["project_key"])
+        assert "custom_title" not in summary["data"]
+        assert (await sessions.get_meta(NAME))["keep_ids"] is True
+        await store.delete(KEY)
+        assert not await sessions.exists(f"{NAME}/subagents/agent-1")
+
+    with_store(place, test)
 
 
 # ---- several processes
@@ -560,27 +582,40 @@ def test_wrong_sessions_and_entries_are_refused() -> None:
     with_store(":memory:", test)
 
 
-def test_no_call_blocks_the_event_loop(root: Path) -> None:
-    """A writer that holds the lock of the log keeps an append waiting, and nobody else."""
+LOADED: SessionKey = {"project_key": "p", "session_id": "s"}
+LONG = [entry("u1", [{"type": "text", "text": str(n)} for n in range(1000)])]
+# The last one is refused, so the store is not called for each of them.
+MANY: Any = [*(entry(f"u{n}", str(n)) for n in range(1000)), "text"]
+AWAITED: dict[str, Callable[[NacreSessionStore], Awaitable[Any]]] = {
+    "append": lambda store: store.append(KEY, LONG),
+    "append many": lambda store: refused(store.append(KEY, MANY)),
+    "load": lambda store: store.load(LOADED),
+    "list_sessions": lambda store: store.list_sessions("p"),
+    "list_session_summaries": lambda store: store.list_session_summaries("p"),
+    "list_subkeys": lambda store: store.list_subkeys({"project_key": "p", "session_id": "s"}),
+    "delete": lambda store: store.delete(LOADED),
+}
 
-    class Slow(nacre.Sessions):
-        def snapshot(self, key: str, *, last: int | None = None) -> nacre.Snapshot:
-            time.sleep(0.3)
-            return super().snapshot(key, last=last)
 
-    async def main() -> None:
-        with nacre.open(root) as sessions:
-            sessions.__class__ = Slow
-            store = NacreSessionStore(sessions)
-            appending = asyncio.create_task(store.append(KEY, TURN))
-            steps = 0
-            while not appending.done():
-                await asyncio.sleep(0.01)
-                steps += 1
-            assert steps > 5
-            assert await store.load(KEY) == TURN
+async def refused(call: Awaitable[Any]) -> None:
+    with pytest.raises(nacre.InvalidMessage):
+        await call
 
-    run(main())
+
+def fill(sessions: nacre.Sessions) -> None:
+    sessions.add_messages("p/s", [{"role": "user", "content": "hello"}] * 1000)
+    for n in range(5):
+        sessions.add_message(f"p/{n}", "user", "hello")
+        sessions.add_message(f"p/s/{n}", "user", "hello")
+
+
+@pytest.mark.parametrize("method", AWAITED)
+def test_no_call_blocks_the_event_loop(method: str) -> None:
+    assert_loop_goes_on(fill, lambda sessions: AWAITED[method](NacreSessionStore(sessions)), most=500)
+
+
+def test_every_method_is_tried_in_the_event_loop() -> None:
+    assert async_methods(NacreSessionStore) == {name.split()[0] for name in AWAITED}
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -597,9 +632,19 @@ def test_an_append_that_is_cancelled_does_not_come_after_the_next(fails: bool) -
                     raise nacre.StoreError("a full disk")
             return super().snapshot(key, last=last)
 
+    class Counted(nacre.AsyncSessions):
+        calls = 0
+
+        async def call(self, work: Callable[[nacre.Sessions], Any]) -> Any:
+            self.calls += 1
+            return await super().call(work)
+
     async def main() -> None:
-        with nacre.open(":memory:") as sessions:
-            sessions.__class__ = Held
+        with nacre.open(":memory:") as plain:
+            plain.__class__ = Held
+            sessions = nacre.AsyncSessions.of(plain)
+            sessions.__class__ = Counted
+            assert isinstance(sessions, Counted)
             store = NacreSessionStore(sessions)
             unhandled: list[Any] = []
             asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
@@ -609,8 +654,10 @@ def test_an_append_that_is_cancelled_does_not_come_after_the_next(fails: bool) -
             with pytest.raises(asyncio.CancelledError):
                 await first
             second = asyncio.create_task(store.append(KEY, [entry("u2", "two")]))
-            # It has every chance to overtake.
-            await asyncio.wait({second}, timeout=0.2)
+            # It has every chance to overtake: it would begin its work in the first of these.
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert sessions.calls == 1
             gate.set()
             await second
             found = await store.load(KEY)
