@@ -19,6 +19,10 @@ from nacre.sessions import Sessions
 
 T = TypeVar("T")
 AnySessions: TypeAlias = Sessions | AsyncSessions
+_AWAITED = "_awaited_by_integrations"
+
+_MAX_TRIES = 4
+"""While nothing changes: what another process has deleted is reported once for each session, also if it was seen."""
 
 
 def check_sessions(sessions: object) -> AnySessions:
@@ -37,11 +41,12 @@ def awaited(sessions: AnySessions) -> AsyncSessions:
     """The sessions for a coroutine, which must not block the event loop."""
     if isinstance(sessions, AsyncSessions):
         return sessions
-    # They are kept with the sessions, so that both are forgotten together.
+    # With the sessions, so that both are forgotten together: each has the other, and a dictionary elsewhere would keep
+    # them for good. Of several threads that make one at once, all get that of the first.
     kept = vars(sessions)
-    if "awaited" not in kept:
-        kept["awaited"] = AsyncSessions.of(sessions)
-    return cast("AsyncSessions", kept["awaited"])
+    if _AWAITED not in kept:
+        kept.setdefault(_AWAITED, AsyncSessions.of(sessions))
+    return cast("AsyncSessions", kept[_AWAITED])
 
 
 def read_active(plain: Sessions, key: str, *, last: int | None = None) -> Snapshot:
@@ -50,18 +55,21 @@ def read_active(plain: Sessions, key: str, *, last: int | None = None) -> Snapsh
     return Snapshot() if now.archived else now
 
 
-def change(plain: Sessions, key: str, work: Callable[[], T]) -> T:
+def change(plain: Sessions, key: str, work: Callable[[], T], *further: str) -> T:
     """Call `work`, which reads a session and then changes what it has read; once more for each Conflict.
 
-    Each time somebody else has written, deleted or archived in between. Raises Conflict if nobody has.
+    Each time somebody else has written, deleted or archived in between, there or in the `further` sessions that `work`
+    may be about. Raises Conflict if nobody has.
     """
-    before: tuple[str, int] | None = None
+    before: object = None
+    tries = 0
     while True:
         try:
             return work()
         except Conflict:
-            now = plain.read(key, lambda view: (view.uid, view.n)) or ("", 0)
-            if now == before:
+            now = [plain.read(one, lambda view: (view.uid, view.n, view.is_archived)) for one in (key, *further)]
+            tries = tries + 1 if now == before else 1
+            if tries == _MAX_TRIES:
                 raise
             before = now
 
