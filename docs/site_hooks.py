@@ -35,14 +35,14 @@ INTERFACE = {
     "conformance": ["nacre.testing.conformance", "nacre.testing.conformance.store", "nacre.testing.conformance.run"],
 }
 ADAPTERS = {
-    "openai_agents": "NacreSession",
-    "langgraph": "NacreSaver",
-    "claude_agent": "NacreSessionStore",
-    "pydantic_ai": "NacreConversationStore",
-    "adk": "NacreSessionService",
-    "strands": "NacreSessionRepository",
-    "agent_framework": "NacreHistoryProvider",
-    "llama_index": "NacreChatStore",
+    "openai_agents": ["NacreSession"],
+    "langgraph": ["NacreSaver", "read_messages"],
+    "claude_agent": ["NacreSessionStore"],
+    "pydantic_ai": ["NacreConversationStore"],
+    "adk": ["NacreSessionService"],
+    "strands": ["NacreSessionRepository", "NacreStorage"],
+    "agent_framework": ["NacreHistoryProvider"],
+    "llama_index": ["NacreChatStore", "NacreAsyncChatStore"],
 }
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`(?!\]))", re.MULTILINE | re.DOTALL)
@@ -67,7 +67,7 @@ def on_files(files: Any, config: Any) -> Any:
             text = _with_files(text)
         files.append(File.generated(config, path, content=text))
     known = [module for module in ADAPTERS if (ROOT / f"src/nacre/integrations/{module}.py").exists()]
-    adapters = [f"nacre.integrations.{module}.{ADAPTERS[module]}" for module in known]
+    adapters = [f"nacre.integrations.{module}.{name}" for module in known for name in ADAPTERS[module]]
     for name, objects in (INTERFACE | {"adapters": adapters}).items():
         title = name.replace("_", " ").capitalize()
         text = "\n\n".join([f"# {title}", "From the docstrings.", *(f"::: {one}" for one in objects)])

@@ -38,7 +38,9 @@ class NacreHistoryProvider(HistoryProvider):
 
     `sessions` are `Sessions` or `AsyncSessions`, of any store. Messages that are sent again, as in a transcript that is
     replayed, are not stored twice; what that costs does not grow with the history. One message of a user alone is known
-    again only by its `message_id`: without one it is stored each time, also by a retry: people say the same twice.
+    again only by its `message_id`: without one it is stored each time, also by a retry: people say the same twice. A
+    question with its answer, word for word as before and both without ids, is taken for a replay and not stored, as by
+    the framework's own providers.
     With `skip_excluded`, messages that a compaction has excluded are not loaded. `last` loads only the last messages.
     """
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -391,21 +390,22 @@ class ClientThatSays(BaseChatClient):
         return answer()
 
 
-@pytest.mark.parametrize("has_ids", [False, True])
+@pytest.mark.parametrize(("has_ids", "gives_ids"), [(False, False), (True, False), (False, True)])
 def test_a_turn_that_is_repeated_word_for_word_is_kept_as_the_frameworks_own_providers_keep_it(
-    tmp_path: Path, *, has_ids: bool
+    *, has_ids: bool, gives_ids: bool
 ) -> None:
     """Without ids it cannot be told from a replay: see the class."""
 
     async def talk(provider: Any) -> list[str]:
         agent = Agent(client=ClientThatSays(has_ids=has_ids), context_providers=[provider])
         session = agent.create_session(session_id="s")
-        for _ in range(3):
-            await agent.run("press the button", session=session)
+        for number in range(3):
+            question = Message("user", ["press the button"], message_id=f"q{number}" if gives_ids else None)
+            await agent.run(question, session=session)
         found = await provider.get_messages("s", state=session.state.get(provider.source_id))
         return [one.text for one in found]
 
     with nacre.open(":memory:") as sessions:
-        expected = ["press the button", "done"] * (3 if has_ids else 1)
+        expected = ["press the button", "done"] * (3 if has_ids or gives_ids else 1)
         assert asyncio.run(talk(NacreHistoryProvider(sessions))) == expected
         assert asyncio.run(talk(InMemoryHistoryProvider())) == expected
