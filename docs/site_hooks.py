@@ -35,14 +35,14 @@ INTERFACE = {
     "conformance": ["nacre.testing.conformance", "nacre.testing.conformance.store", "nacre.testing.conformance.run"],
 }
 ADAPTERS = {
-    "openai_agents": "NacreSession",
-    "langgraph": "NacreSaver",
-    "claude_agent": "NacreSessionStore",
-    "pydantic_ai": "NacreConversationStore",
-    "adk": "NacreSessionService",
-    "strands": "NacreSessionRepository",
-    "agent_framework": "NacreHistoryProvider",
-    "llama_index": "NacreChatStore",
+    "openai_agents": ["NacreSession"],
+    "langgraph": ["NacreSaver", "read_messages"],
+    "claude_agent": ["NacreSessionStore"],
+    "pydantic_ai": ["NacreConversationStore"],
+    "adk": ["NacreSessionService"],
+    "strands": ["NacreSessionRepository", "NacreStorage"],
+    "agent_framework": ["NacreHistoryProvider"],
+    "llama_index": ["NacreChatStore", "NacreAsyncChatStore"],
 }
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`(?!\]))", re.MULTILINE | re.DOTALL)
@@ -66,7 +66,7 @@ def on_files(files: Any, config: Any) -> Any:
         if path == "examples.md":
             text = _with_files(text)
         files.append(File.generated(config, path, content=text))
-    adapters = [f"nacre.integrations.{module}.{name}" for module, name in ADAPTERS.items()]
+    adapters = [f"nacre.integrations.{module}.{name}" for module, names in ADAPTERS.items() for name in names]
     for name, objects in (INTERFACE | {"adapters": adapters}).items():
         title = name.replace("_", " ").capitalize()
         text = "\n\n".join([f"# {title}", "From the docstrings.", *(f"::: {one}" for one in objects)])

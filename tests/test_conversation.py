@@ -128,3 +128,14 @@ def test_an_erased_call_without_arguments_keeps_its_results() -> None:
             "own tool c2 result of c2",
             "assistant [erased]",
         ]
+
+
+@pytest.mark.parametrize("mark", [5, "text", True, None, ["a"]])
+def test_what_others_keep_under_the_name_is_no_mark(mark: Any) -> None:
+    theirs = {"ours": mark}
+    assert shown([said("user", "hi", extra=theirs), call("c1", extra=theirs), said("user", "well?", extra=OWN)]) == [
+        "user hi",
+        "assistant ['c1']",
+        "tool c1 interrupted, outcome unknown",
+        "own user well?",
+    ]

@@ -112,6 +112,21 @@ def test_every_adapter_in_the_table_has_a_snippet() -> None:
     assert set(table) <= set(re.findall(r"^from (\S+) import (\w+)$", "".join(SNIPPETS), re.MULTILINE))
 
 
+CLASSES = [
+    (path.stem, name)
+    for path in sorted((ROOT / "src/nacre/integrations").glob("*.py"))
+    for name in re.findall(r"^class (Nacre\w+)", path.read_text(), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize(("module", "name"), CLASSES)
+def test_every_class_of_an_adapter_is_in_its_page_and_in_the_reference(module: str, name: str) -> None:
+    assert f"`{name}`" in ADAPTERS or f".{name}`" in ADAPTERS
+    listed = re.search(rf'^    "{module}": \[(.*)\]', (ROOT / "docs/site_hooks.py").read_text(), re.MULTILINE)
+    assert listed
+    assert f'"{name}"' in listed[1]
+
+
 @pytest.mark.parametrize("verb", [*verbs.SESSIONS, *(f"nacre {verb}" for verb in verbs.TOP)])
 def test_every_verb_is_in_the_page_on_the_command_line(verb: str) -> None:
     assert re.search(rf"`{verb}\b", (ROOT / "docs" / "cli.md").read_text())

@@ -19,6 +19,10 @@ from nacre.sessions import Sessions
 
 T = TypeVar("T")
 AnySessions: TypeAlias = Sessions | AsyncSessions
+_AWAITED = "_awaited_by_integrations"
+
+_MAX_TRIES = 4
+"""While nothing changes: what another process has deleted is reported once for each session, also if it was seen."""
 
 _MAX_TRIES = 4
 """While nothing changes: what another process has deleted is reported once for each session, also if it was seen."""
@@ -40,11 +44,12 @@ def awaited(sessions: AnySessions) -> AsyncSessions:
     """The sessions for a coroutine, which must not block the event loop."""
     if isinstance(sessions, AsyncSessions):
         return sessions
-    # They are kept with the sessions, so that both are forgotten together.
+    # With the sessions, so that both are forgotten together: each has the other, and a dictionary elsewhere would keep
+    # them for good. Of several threads that make one at once, all get that of the first.
     kept = vars(sessions)
-    if "awaited" not in kept:
-        kept["awaited"] = AsyncSessions.of(sessions)
-    return cast("AsyncSessions", kept["awaited"])
+    if _AWAITED not in kept:
+        kept.setdefault(_AWAITED, AsyncSessions.of(sessions))
+    return cast("AsyncSessions", kept[_AWAITED])
 
 
 def read_active(plain: Sessions, key: str, *, last: int | None = None) -> Snapshot:

@@ -18,8 +18,8 @@ from nacre.checks import check_key, check_text, is_unicode, show
 from nacre.client_shapes import part_text
 from nacre.errors import InvalidArgument, missing_extra
 from nacre.integrations.access import AnySessions, awaited, change, check_sessions, finish, read_active
-from nacre.integrations.conversation import is_exact, lacks_call, mend_erased, read_conversation
-from nacre.messages import ERASED_TEXT, ToolCall
+from nacre.integrations.conversation import is_exact, is_own, lacks_call, mend_erased, read_conversation
+from nacre.messages import ERASED_TEXT, ToolCall, Version
 from nacre.messages import Message as Stored
 from nacre.sessions import Sessions
 
@@ -38,7 +38,9 @@ class NacreHistoryProvider(HistoryProvider):
 
     `sessions` are `Sessions` or `AsyncSessions`, of any store. Messages that are sent again, as in a transcript that is
     replayed, are not stored twice; what that costs does not grow with the history. One message of a user alone is known
-    again only by its `message_id`: without one it is stored each time, also by a retry: people say the same twice.
+    again only by its `message_id`: without one it is stored each time, also by a retry: people say the same twice. A
+    question with its answer, word for word as before and both without ids, is taken for a replay and not stored, as by
+    the framework's own providers.
     With `skip_excluded`, messages that a compaction has excluded are not loaded. `last` loads only the last messages.
     """
 
@@ -107,15 +109,15 @@ class NacreHistoryProvider(HistoryProvider):
 def _save(plain: Sessions, key: str, given: list[dict[str, Any]]) -> None:
     def save() -> None:
         # Only as many as are given can be the same.
-        stored, expect = _read(plain, key, len(given))
+        stored, version = _read(plain, key, len(given))
         if new := new_messages(stored, given):
-            plain.add_messages(key, [one for message in new for one in to_stored(message)], expect=expect)
+            plain.add_messages(key, [one for message in new for one in to_stored(message)], expect=version)
 
     # Another may have written meanwhile, perhaps the same.
     change(plain, key, save)
 
 
-def _read(plain: Sessions, key: str, most: int | None) -> tuple[list[dict[str, Any]], int]:
+def _read(plain: Sessions, key: str, most: int | None) -> tuple[list[dict[str, Any]], Version]:
     """The last messages, and what a write expects that was made for them."""
     wanted = None if most is None else most + 1
     while True:
@@ -130,10 +132,10 @@ def _read(plain: Sessions, key: str, most: int | None) -> tuple[list[dict[str, A
             else:
                 found.append(one)
         if most is None or wanted is None:
-            return found, now.expect
-        is_own = all(NAME in message.extra for message in mended)
-        if is_whole or (len(found) > most and (is_own or not lacks_call(mended))):
-            return found[-most:], now.expect
+            return found, now.version
+        are_ours = all(is_own(message, NAME) for message in mended)
+        if is_whole or (len(found) > most and (are_ours or not lacks_call(mended))):
+            return found[-most:], now.version
         wanted *= 2
 
 
@@ -285,7 +287,7 @@ def _is_reasoning(content: dict[str, Any]) -> bool:
 
 
 def _is_joined(message: Stored) -> bool:
-    return bool(message.extra.get(NAME, {}).get(_JOINED))
+    return is_own(message, NAME) and bool(message.extra[NAME].get(_JOINED))
 
 
 def _mend(message: Stored) -> Stored:

@@ -21,6 +21,11 @@ from nacre.messages import Message, ToolCall, is_erased
 T = TypeVar("T")
 
 
+def is_own(message: Message, framework: str) -> bool:
+    """Tell whether a framework wrote a message: anybody may have used its name for something else than a mapping."""
+    return isinstance(message.extra.get(framework), dict)
+
+
 def mend_erased(messages: Iterable[Message], framework: str, mend: Callable[[Message], Message]) -> Iterator[Message]:
     """A conversation in which `mend` makes erased messages those of a framework again.
 
@@ -33,9 +38,9 @@ def mend_erased(messages: Iterable[Message], framework: str, mend: Callable[[Mes
             groups.append([])
         groups[-1].append(message)
     for group in groups:
-        is_own = next((framework in one.extra for one in group if not is_erased(one)), True)
+        is_ours = next((is_own(one, framework) for one in group if not is_erased(one)), True)
         for one in group:
-            yield mend(one) if is_own and is_erased(one) and framework not in one.extra and one.role else one
+            yield mend(one) if is_ours and is_erased(one) and not is_own(one, framework) and one.role else one
 
 
 def is_exact(message: Message) -> bool:
@@ -73,8 +78,8 @@ def read_conversation(
     foreign: Callable[[dict[str, Any]], Iterable[T]],
 ) -> Iterator[T]:
     """The messages of a framework: its own by `own`, all others by `foreign`, in the shape of OpenAI's chat."""
-    for message, is_own in with_results(messages, framework):
-        if is_own:
+    for message, is_ours in with_results(messages, framework):
+        if is_ours:
             yield own(message)
         else:
             yield from foreign(message.to_openai())
@@ -88,11 +93,11 @@ def with_results(messages: Iterable[Message], framework: str) -> Iterator[tuple[
     its call, or its results, on the other side.
     """
     messages = list(messages)
-    is_own = [framework in message.extra for message in messages]
-    crossing = {} if all(is_own) else find_crossing(messages, is_own)
+    whose = [is_own(message, framework) for message in messages]
+    crossing = {} if all(whose) else find_crossing(messages, whose)
     # Those that cross are runs of their own.
     for (is_ours, crosses), places in groupby(
-        range(len(messages)), key=lambda at: (is_own[at], at if at in crossing else None)
+        range(len(messages)), key=lambda at: (whose[at], at if at in crossing else None)
     ):
         run = [messages[at] for at in places]
         if is_ours:
@@ -113,7 +118,7 @@ def lacks_call(messages: Iterable[Message]) -> bool:
     return False
 
 
-def find_crossing(messages: Sequence[Message], is_own: Sequence[bool]) -> dict[int, str]:
+def find_crossing(messages: Sequence[Message], whose: Sequence[bool]) -> dict[int, str]:
     """The places of those calls and results of others whose other half is own, with the name of what was called."""
     asked: dict[str, tuple[int, str]] = {}
     answers: dict[int, tuple[int, str]] = {}
@@ -122,11 +127,9 @@ def find_crossing(messages: Sequence[Message], is_own: Sequence[bool]) -> dict[i
         # Only the first result of a call belongs to it.
         if message.role == "tool" and (call := asked.pop(message.tool_call_id or "", None)) is not None:
             answers[at] = call
-    found = {call: "" for at, (call, _) in answers.items() if is_own[at] and not is_own[call]}
+    found = {call: "" for at, (call, _) in answers.items() if whose[at] and not whose[call]}
     calls = set(found)
-    found.update(
-        (at, name) for at, (call, name) in answers.items() if not is_own[at] and (is_own[call] or call in calls)
-    )
+    found.update((at, name) for at, (call, name) in answers.items() if not whose[at] and (whose[call] or call in calls))
     return found
 
 

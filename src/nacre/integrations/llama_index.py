@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nacre.checks import check_int, check_key, check_optional_count, show
 from nacre.client_shapes import part_text
 from nacre.codec import message_of
-from nacre.errors import InvalidArgument, InvalidMessage, missing_extra
+from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
 from nacre.integrations.access import AnySessions, awaited, blocking, change, check_sessions, finish, read_active
 from nacre.integrations.conversation import is_exact, mend_erased, read_conversation
 from nacre.messages import ERASED_TEXT, Message, ToolCall
@@ -207,7 +207,7 @@ def _submit(plain: Sessions, key: str, operations: Sequence[AnyOperation]) -> No
 def _delete_all(plain: Sessions, key: str) -> list[ChatMessage] | None:
     def take() -> list[ChatMessage] | None:
         now = read_active(plain, key)
-        is_done = now.messages and plain.update(key, [Truncate(0)], expect=now.expect)
+        is_done = now.messages and plain.update(key, [Truncate(0)], expect=now.version)
         return _restore(now.messages) if is_done else None
 
     return change(plain, check_key(key), take)
@@ -223,7 +223,7 @@ def _delete(plain: Sessions, key: str, idx: int) -> ChatMessage | None:
         if not 0 <= at < len(now.messages):
             return None
         operations: list[AnyOperation] = [Pop()] * (len(now.messages) - at)
-        is_done = plain.update(key, [*operations, *now.messages[at + 1 :]], expect=now.expect)
+        is_done = plain.update(key, [*operations, *now.messages[at + 1 :]], expect=now.version)
         return next(iter(_restore(now.messages[at : at + 1])), None) if is_done else None
 
     return change(plain, check_key(key), take)
@@ -240,33 +240,41 @@ def _take_oldest(plain: Sessions, key: str, n: int, *, is_archived: bool) -> lis
         operations: list[AnyOperation] = [Truncate(len(now.messages) - len(oldest))]
         if is_archived:
             operations.append(AppendRecord(RECORD, {"archived": now.numbers[:n]}))
-        return _restore(oldest) if plain.update(key, operations, expect=now.expect) else []
+        return _restore(oldest) if plain.update(key, operations, expect=now.version) else []
 
     return change(plain, check_key(key), take)
 
 
 def _of_status(plain: Sessions, key: str, status: MessageStatus | None) -> list[ChatMessage]:
-    now = read_active(plain, key)
-    if status == MessageStatus.ACTIVE or not now.n:
-        return _restore(now.messages)
-    found: dict[int, Message] = {}
-    numbers: list[int] = []
-    for entry in plain.records(key, RECORD, before=now.n + 1):
-        if "forgotten" in entry.data:
-            found, numbers = {}, []
-        numbers += entry.data.get("archived", [])
-        if "message" in entry.data:
-            found[entry.n] = Message.from_mapping(entry.data["message"])
+    def read() -> list[ChatMessage]:
+        now = read_active(plain, key)
+        if status == MessageStatus.ACTIVE or not now.n:
+            return _restore(now.messages)
+        found: dict[int, Message] = {}
+        numbers: list[int] = []
+        for entry in plain.records(key, RECORD, before=now.n + 1):
+            if entry.generation != now.generation:
+                raise Conflict(f"session {key!r} was archived or deleted meanwhile")
+            if "forgotten" in entry.data:
+                found, numbers = {}, []
+            numbers += entry.data.get("archived", [])
+            if "message" in entry.data:
+                found[entry.n] = Message.from_mapping(entry.data["message"])
 
-    def get(view: View) -> list[tuple[int, Message]]:
-        records = [view.find(n) for n in numbers]
-        return [(one.n, message_of(one, view)) for one in records if one is not None]
+        def get(view: View) -> list[tuple[int, Message]]:
+            records = [view.find(n) for n in numbers]
+            return [(one.n, message_of(one, view)) for one in records if one is not None]
 
-    found |= dict(plain.read(key, get, generation=now.generation) or ())
-    # A rewind makes archived messages live again.
-    live = dict(zip(now.numbers, now.messages, strict=True))
-    found = found | live if status is None else {n: one for n, one in found.items() if n not in live}
-    return _restore(found[n] for n in sorted(found))
+        archived = plain.read(key, get, generation=now.generation)
+        if archived is None:
+            raise Conflict(f"session {key!r} was deleted meanwhile")
+        found |= dict(archived)
+        # A rewind makes archived messages live again.
+        live = dict(zip(now.numbers, now.messages, strict=True))
+        found = found | live if status is None else {n: one for n, one in found.items() if n not in live}
+        return _restore(found[n] for n in sorted(found))
+
+    return change(plain, key, read)
 
 
 def _entries(messages: Sequence[ChatMessage], status: MessageStatus) -> list[Message | AppendRecord]:

@@ -26,9 +26,9 @@ from msgspec.structs import replace
 from nacre.async_sessions import AsyncSessions
 from nacre.checks import check_key, show
 from nacre.client_shapes import part_text
-from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
+from nacre.errors import InvalidArgument, InvalidMessage, missing_extra
 from nacre.integrations.access import AnySessions, awaited, change, check_sessions, finish, read_active
-from nacre.integrations.conversation import is_exact_json, lacks_call, read_conversation, with_results
+from nacre.integrations.conversation import is_exact_json, is_own, lacks_call, read_conversation, with_results
 from nacre.messages import ERASED_TEXT, Message, ToolCall, Version, is_erased
 from nacre.records import Pop, Truncate
 from nacre.sessions import AnyOperation, Sessions
@@ -177,7 +177,7 @@ class NacreSession:
         """
         make = getattr(sdk_session, "_CompactionSnapshot", None)
         now = await self._sessions.call(lambda plain: read_active(plain, self.session_id, last=limit))
-        if make is None or not all(NAME in message.extra for message in now.messages):
+        if make is None or not all(is_own(message, NAME) for message in now.messages):
             return None
 
         async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
@@ -185,23 +185,25 @@ class NacreSession:
             if count <= 0:
                 return False
 
-            def replace_last(plain: Sessions) -> bool:
-                operations: list[AnyOperation] = []
-                if prune_prefix is not None and now.live > len(now.messages):
-                    before = plain.get_history(self.session_id)[: now.live - count]
-                    kept = len(before)
-                    for message in before:
-                        if NAME not in message.extra or not prune_prefix(to_item(message)):
-                            break
-                        kept -= 1
-                    operations.append(Truncate(kept + count))
-                operations += [Pop()] * count
-                try:
-                    return bool(plain.update(self.session_id, [*operations, *to_messages(output)], expect=now.expect))
-                except Conflict:
-                    return False
+            is_pruned = prune_prefix is not None and now.live > len(now.messages)
 
-            return await finish(self._sessions, replace_last)
+            def replace_last(plain: Sessions) -> bool:
+                latest = read_active(plain, self.session_id, last=None if is_pruned else 0)
+                # Anything but the history may be another by now: the model has been at work in between.
+                if (latest.generation, latest.expect) != (now.generation, now.expect):
+                    return False
+                operations: list[AnyOperation] = []
+                if prune_prefix is not None and is_pruned:
+                    before = latest.messages[: now.live - count]
+                    is_gone = (is_own(message, NAME) and prune_prefix(to_item(message)) for message in before)
+                    operations.append(Truncate(now.live - sum(1 for _ in takewhile(bool, is_gone))))
+                operations += [Pop()] * count
+                is_done = plain.update(self.session_id, [*operations, *to_messages(output)], expect=latest.version)
+                return bool(is_done)
+
+            return await finish(
+                self._sessions, lambda plain: change(plain, self.session_id, lambda: replace_last(plain))
+            )
 
         return make([to_item(message) for message in now.messages], now.live <= limit, replace_suffix)
 
@@ -218,16 +220,16 @@ class NacreSession:
             now = read_active(plain, self.session_id, last=wanted)
             messages = list(map(_mend, now.messages))
             items = list(read_conversation(messages, NAME, to_item, from_chat))
-            is_whole, is_own = len(messages) >= now.live, all(NAME in message.extra for message in messages)
+            is_whole, are_ours = len(messages) >= now.live, all(is_own(message, NAME) for message in messages)
             if most is None or wanted is None or is_whole:
                 break
             # Messages of others may be several items, or none.
-            if len(items) >= most and (is_own or not lacks_call(messages)):
+            if len(items) >= most and (are_ours or not lacks_call(messages)):
                 break
             wanted *= 2
         items = items if most is None else items[-most:]
         # How messages of others are read depends on what comes after them: they are not remembered.
-        if most is not None and most <= _MAX_KEPT and now.n and is_own and not any(map(_is_text, messages)):
+        if most is not None and most <= _MAX_KEPT and now.n and are_ours and not any(map(_is_text, messages)):
             kept = list(map(_encode, items))
             tail = _Tail(Version(now.n, now.generation), kept, len(kept), sum(map(len, kept)), is_whole)
             self._tails.put(self.session_id, tail)
@@ -258,13 +260,13 @@ class NacreSession:
                 return None
             operations: list[AnyOperation] = [Pop()]
             last = _mend(now.messages[0])
-            if NAME in last.extra:
+            if is_own(last, NAME):
                 item = to_item(last)
             else:
                 now = read_active(plain, self.session_id)
                 item, operations = _pop_foreign(list(map(_mend, now.messages)))
             # Nothing is changed if the session was archived or deleted meanwhile.
-            is_popped = plain.update(self.session_id, operations, expect=now.expect)
+            is_popped = plain.update(self.session_id, operations, expect=now.version)
             return cast("TResponseInputItem", item) if is_popped else None
 
         return change(plain, self.session_id, pop_last)
@@ -276,7 +278,7 @@ def _pop_foreign(messages: list[Message]) -> tuple[Item, list[AnyOperation]]:
     Their messages may be several items: those that stay are written again as our own. If they are none, the item
     before them is the last.
     """
-    count = next((at for at, message in enumerate(reversed(messages)) if NAME in message.extra), len(messages))
+    count = next((at for at, message in enumerate(reversed(messages)) if is_own(message, NAME)), len(messages))
     shown = takewhile(lambda one: not one[1], reversed(list(with_results(messages, NAME))))
     items = [item for message, _ in reversed(list(shown)) for item in from_chat(message.to_openai())]
     if items:
@@ -323,7 +325,7 @@ def to_message(item: Item) -> Message:
             return _from_output(rest)
         if kind.endswith("_call"):
             return _from_call(item, rest)
-    return Message(role="", extra={**rest, NAME: True})
+    return Message(role="", extra={**rest, NAME: {}})
 
 
 def _from_message(item: Item, rest: dict[str, Any]) -> Message:
@@ -376,7 +378,7 @@ def _whole(item: Item) -> Message:
 
 def _is_text(message: Message) -> bool:
     """Tell whether a message is an item that is kept as a text."""
-    return not message.role and type(kept := message.extra.get(NAME)) is dict and "json" in kept
+    return not message.role and is_own(message, NAME) and "json" in message.extra[NAME]
 
 
 # ---- messages as items
@@ -386,9 +388,9 @@ def to_item(message: Message) -> Item:
     """The item that one of our own messages was made of."""
     kept = message.extra[NAME]
     if not message.role:
-        if kept is True:
-            return {name: value for name, value in message.extra.items() if name != NAME}
-        return json.loads(kept["json"]) if "json" in kept else kept["item"]
+        if "json" in kept:
+            return json.loads(kept["json"])
+        return kept["item"] if "item" in kept else {k: v for k, v in message.extra.items() if k != NAME}
     if message.tool_calls:
         return _to_call(message.tool_calls[0], kept)
     if message.role == "tool" and message.tool_call_id is not None:
@@ -420,7 +422,7 @@ def _to_call(call: ToolCall, kept: dict[str, Any]) -> Item:
 
 def _mend(message: Message) -> Message:
     """A message whose content was erased, as an item that says so; all others as they are."""
-    if not is_erased(message) or NAME in message.extra or not message.role or len(message.tool_calls) > 1:
+    if not is_erased(message) or is_own(message, NAME) or not message.role or len(message.tool_calls) > 1:
         return message
     if message.tool_calls:
         calls = (replace(message.tool_calls[0], arguments="{}", extra={}),)

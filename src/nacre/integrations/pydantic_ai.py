@@ -18,11 +18,11 @@ from msgspec.structs import replace as replace_fields
 
 from nacre.checks import check_key, is_unicode
 from nacre.codec import encode_data, message_of
-from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
+from nacre.errors import InvalidArgument, InvalidMessage, missing_extra
 from nacre.history import session_state
 from nacre.history.pairing import attach_results, distinct
-from nacre.integrations.access import AnySessions, awaited, check_sessions
-from nacre.integrations.conversation import find_crossing, is_exact, show_alone
+from nacre.integrations.access import AnySessions, awaited, change, check_sessions
+from nacre.integrations.conversation import find_crossing, is_exact, is_own, show_alone
 from nacre.messages import Message, SessionInfo, ToolCall, Version
 from nacre.records import Record, Rewind, SetMeta, State, View
 from nacre.sessions import AnyOperation, Sessions
@@ -115,17 +115,12 @@ class NacreConversationStore(ConversationStore):
         key = check_key(conversation_id)
 
         def erase(sessions: Sessions) -> None:
-            while True:
-                now = _look(sessions, key)
-                if now.record is None or now.record.revision != expected_revision:
-                    raise ConversationConflict(conversation_id)
-                try:
-                    sessions.delete(key, expect=now.version)
-                except Conflict:
-                    continue
-                return
+            now = _look(sessions, key)
+            if now.record is None or now.record.revision != expected_revision:
+                raise ConversationConflict(conversation_id)
+            sessions.delete(key, expect=now.version)
 
-        await self._call(erase)
+        await self._call(lambda sessions: change(sessions, key, lambda: erase(sessions)))
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         """The entry with this id; raises KeyError if there is none."""
@@ -180,7 +175,8 @@ class NacreConversationStore(ConversationStore):
         said = [message for entry in new_entries for message in _messages(entry)]
         about = SetMeta({NAME: _record_data(record)})
         parent_id = new_entries[0].parent_id if new_entries else record.head_id
-        while True:
+
+        def write() -> None:
             # 1. Is it as the caller has seen it?
             now = _look(sessions, key)
             if (now.record.revision if now.record is not None else None) != expected_revision:
@@ -192,11 +188,9 @@ class NacreConversationStore(ConversationStore):
             if steps is None:
                 raise ConversationConflict(key)
             # 3. All in one step, if nobody else has written since.
-            try:
-                sessions.submit(key, [*steps, *said, about], expect=now.version).result()
-            except Conflict:
-                continue
-            return
+            sessions.submit(key, [*steps, *said, about], expect=now.version).result()
+
+        change(sessions, key, write)
 
     def _steps_to(self, sessions: Sessions, key: str, entry_id: str) -> list[AnyOperation] | None:
         """What makes the history up to an entry the live one; None if no session has it."""
@@ -384,8 +378,7 @@ def _newest(view: View, state: State, wanted: int | None) -> tuple[list[Found], 
 
 
 def _own_id(message: Message) -> str | None:
-    mark = message.extra.get(NAME)
-    return str(mark["entry"]) if isinstance(mark, dict) and "entry" in mark else None
+    return str(message.extra[NAME]["entry"]) if is_own(message, NAME) and "entry" in message.extra[NAME] else None
 
 
 def _runs(found: Iterable[Found]) -> Iterator[tuple[str | None, list[Found]]]:
@@ -415,8 +408,8 @@ def _entries(uid: str, found: Iterable[Found]) -> list[ConversationEntry]:
     dumps: list[Any] = []
     found = list(found)
     runs = list(_runs(found))
-    is_own = [entry_id is not None for entry_id, run in runs for _ in run]
-    crossing = {} if all(is_own) else find_crossing([message for _, message in found], is_own)
+    whose = [entry_id is not None for entry_id, run in runs for _ in run]
+    crossing = {} if all(whose) else find_crossing([message for _, message in found], whose)
     names = {found[at][0]: name for at, name in crossing.items()}
     for entry_id, run in runs:
         if entry_id is not None:

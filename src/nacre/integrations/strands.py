@@ -21,10 +21,18 @@ from msgspec.structs import replace
 
 from nacre.checks import check_key, is_unicode, show
 from nacre.codec import encode_data
-from nacre.errors import Conflict, InvalidArgument, InvalidKey, InvalidMessage, NacreError, missing_extra
+from nacre.errors import (
+    Conflict,
+    InvalidArgument,
+    InvalidKey,
+    InvalidMessage,
+    NacreError,
+    SessionNotFound,
+    missing_extra,
+)
 from nacre.history import session_state
-from nacre.integrations.access import AnySessions, awaited, blocking, check_sessions, finish
-from nacre.integrations.conversation import is_exact, mend_erased, read_conversation
+from nacre.integrations.access import AnySessions, awaited, blocking, change, check_sessions, finish
+from nacre.integrations.conversation import is_exact, is_own, mend_erased, read_conversation
 from nacre.messages import ERASED_TEXT, Message, Snapshot, ToolCall, Version, is_erased
 from nacre.records import AppendRecord, Pop, SetMeta, View
 from nacre.sessions import AnyOperation, Sessions
@@ -105,13 +113,14 @@ class NacreSessionRepository(SessionRepository):
         plain = blocking(self._sessions)
         fields = {name: value for name, value in session.to_dict().items() if name != "session_id"}
         fields["session_type"] = SessionType(session.session_type).value
-        try:
-            if _look(plain, key) is None:
-                plain.submit(key, [SetMeta({NAME: {"session": fields}})], expect=Version()).result()
-                return session
-        except Conflict:
-            pass
-        raise SessionException(f"Session {key} already exists")
+
+        def begin() -> None:
+            if _look(plain, key) is not None:
+                raise SessionException(f"Session {key} already exists")
+            plain.submit(key, [SetMeta({NAME: {"session": fields}})], expect=Version()).result()
+
+        change(plain, key, begin)
+        return session
 
     def read_session(self, session_id: str, **kwargs: Any) -> Session | None:  # noqa: ARG002 - the interface has them
         """The session; also one that others have begun."""
@@ -140,28 +149,24 @@ class NacreSessionRepository(SessionRepository):
 
     def create_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:  # noqa: ARG002 - the same
         """Store the state of a new agent."""
-        agent_id = session_agent.agent_id
-        self._append(session_id, agent_id, [AppendRecord(RECORD, {"agent": _faithful(session_agent.to_dict())})])
+        record = _state_record(session_agent)
+        self._at(session_id, session_agent.agent_id, lambda spot: _append(spot, [record]))
 
     def read_agent(self, session_id: str, agent_id: str, **kwargs: Any) -> SessionAgent | None:  # noqa: ARG002 - the same
         """The state of an agent; a new one for an agent that continues a conversation of others."""
-        plain = blocking(self._sessions)
-        log = _log(plain, session_id, agent_id)
-        if log is None or not (log.is_owned or log.live):
-            return None
-        found = _newest(plain, log, lambda data: "agent" in data) if log.is_owned else None
-        if found is not None:
-            return SessionAgent.from_dict({**_given(found["agent"]), "agent_id": agent_id})
-        state = {"__name__": _AnyName("nacre"), "removed_message_count": 0}
-        return SessionAgent(agent_id, {}, state, created_at=log.created, updated_at=log.created)
+        return self._at(session_id, agent_id, _read_agent)
 
     def update_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:  # noqa: ARG002 - the same
         """Replace the state of an agent; SessionException if there is none."""
-        before = self.read_agent(session_id, session_agent.agent_id)
-        if before is None:
-            raise SessionException(f"Agent {session_agent.agent_id} in session {session_id} does not exist")
-        session_agent.created_at = before.created_at
-        self.create_agent(session_id, session_agent)
+
+        def replace_state(spot: _Spot) -> None:
+            before = _read_agent(spot)
+            if before is None:
+                raise SessionException(f"Agent {session_agent.agent_id} in session {session_id} does not exist")
+            session_agent.created_at = before.created_at
+            _append(spot, [_state_record(session_agent)])
+
+        self._at(session_id, session_agent.agent_id, replace_state)
 
     # ---- messages
 
@@ -170,7 +175,7 @@ class NacreSessionRepository(SessionRepository):
         _check_message_id(session_message.message_id)
         messages = to_messages(session_message)
         id = f"{NAME}:{session_message.message_id}:{session_message.created_at}"
-        self._append(session_id, agent_id, messages, id=id if is_unicode(id) else None)
+        self._at(session_id, agent_id, lambda spot: _append(spot, messages, id=id if is_unicode(id) else None))
 
     def read_message(self, session_id: str, agent_id: str, message_id: int, **kwargs: Any) -> SessionMessage | None:  # noqa: ARG002 - the same
         """A message by its number."""
@@ -181,30 +186,41 @@ class NacreSessionRepository(SessionRepository):
     def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:  # noqa: ARG002 - the same
         """Replace a message; what was redacted is erased for good. SessionException if there is no such message."""
         _check_message_id(session_message.message_id)
-        plain = blocking(self._sessions)
-        log = _log(plain, session_id, agent_id)
-        if log is None or (place := _find(plain, log, session_message)) is None:
-            raise SessionException(f"Message {session_message.message_id} does not exist")
-        before, numbers = place
+        missing = SessionException(f"Message {session_message.message_id} does not exist")
+
+        def find(spot: _Spot) -> tuple[_Log, SessionMessage, list[int]]:
+            found = None if spot.log is None else _find(spot.plain, spot.log, session_message)
+            if spot.log is None or found is None:
+                raise missing
+            return spot.log, *found
+
+        log, before, numbers = self._at(session_id, agent_id, find)
         session_message.created_at = before.created_at
         messages = to_messages(session_message)
         if session_message.redact_message is not None and session_message.message == session_message.redact_message:
             # First of all: if the process is killed on the way, a hole is left, and not the words.
-            for number in numbers:
-                plain.redact(log.key, number)
-        while True:
-            near = plain.snapshot(log.key, last=_NEAR)
-            now = near if numbers[0] in near.numbers else plain.snapshot(log.key)
+            try:
+                for number in numbers:
+                    blocking(self._sessions).redact(log.key, number, generation=log.version.generation)
+            except (Conflict, SessionNotFound) as error:
+                # The words went with their session.
+                raise missing from error
+
+        def put(spot: _Spot) -> None:
+            # The numbers are those of one generation.
+            if spot.log is None or spot.log.version.generation != log.version.generation:
+                raise missing
+            near = _snapshot(spot.plain, spot.log, last=_NEAR)
+            now = near if numbers[0] in near.numbers else _snapshot(spot.plain, spot.log)
             if numbers[0] not in now.numbers:
-                raise SessionException(f"Message {session_message.message_id} does not exist")
+                raise missing
             at = now.numbers.index(numbers[0])
             rest = [one for n, one in zip(now.numbers[at:], now.messages[at:], strict=True) if n not in numbers]
             operations: list[AnyOperation] = [Pop()] * (len(now.numbers) - at)
-            try:
-                plain.update(log.key, [*operations, *messages, *rest], expect=now.expect)
-            except Conflict:
-                continue
-            return
+            if not spot.plain.update(spot.log.key, [*operations, *messages, *rest], expect=now.version):
+                raise missing
+
+        self._at(session_id, agent_id, put)
 
     def list_messages(
         self,
@@ -226,58 +242,82 @@ class NacreSessionRepository(SessionRepository):
         """Store the state of a graph or a swarm."""
         key, id = _check_id(session_id, "session_id"), _check_id(multi_agent.id, "the id of a multi agent")
         data = {"multi_agent": id, "state": _faithful(multi_agent.serialize_state())}
-        blocking(self._sessions).append(key, RECORD, data)
+        plain = blocking(self._sessions)
+        change(plain, key, lambda: plain.append(key, RECORD, data))
 
     def read_multi_agent(self, session_id: str, multi_agent_id: str, **kwargs: Any) -> Fields | None:  # noqa: ARG002 - the same
         """The state of a graph or a swarm."""
         key, id = _check_id(session_id, "session_id"), _check_id(multi_agent_id, "the id of a multi agent")
         plain = blocking(self._sessions)
-        log = _look(plain, key)
-        found = None if log is None else _newest(plain, log, lambda data: data.get("multi_agent") == id)
-        return None if found is None else _given(found["state"])
+        return change(plain, key, lambda: _read_multi_agent(plain, _look(plain, key), id))
 
     def update_multi_agent(self, session_id: str, multi_agent: MultiAgentBase, **kwargs: Any) -> None:  # noqa: ARG002 - the same
         """Replace the state of a graph or a swarm; SessionException if there is none."""
-        if self.read_multi_agent(session_id, multi_agent.id) is None:
-            raise SessionException(f"MultiAgent state {multi_agent.id} in session {session_id} does not exist")
-        self.create_multi_agent(session_id, multi_agent)
+        key, id = _check_id(session_id, "session_id"), _check_id(multi_agent.id, "the id of a multi agent")
+        plain = blocking(self._sessions)
+
+        def replace_state() -> None:
+            log = _look(plain, key)
+            if log is None or _read_multi_agent(plain, log, id) is None:
+                raise SessionException(f"MultiAgent state {id} in session {key} does not exist")
+            data = {"multi_agent": id, "state": _faithful(multi_agent.serialize_state())}
+            plain.append(key, RECORD, data, expect=log.version)
+
+        change(plain, key, replace_state)
 
     # ---- logs
 
-    def _append(
-        self, session_id: str, agent_id: str, entries: list[Message] | list[AppendRecord], *, id: str | None = None
-    ) -> None:
-        """Append to the log of an agent, which becomes its own by that."""
-        plain = blocking(self._sessions)
-        while True:
-            log = _log(plain, session_id, agent_id)
-            try:
-                if log is not None and log.is_owned:
-                    plain.submit(log.key, entries, id=id).result()
-                    return
-                if log is not None:
-                    key = log.key
-                else:
-                    key = f"{session_id}/{agent_id}" if _look(plain, session_id) else session_id
-                seen = Version() if log is None else log.version
-                claim = SetMeta({NAME: {**(log.meta if log is not None else {}), "agent": agent_id}})
-                plain.submit(key, [claim, *entries], expect=seen).result()
-            except Conflict:
-                if log is not None and log.is_owned:
-                    # Its number and time are those of another message: both are kept.
-                    id = None
-                continue
-            return
+    def _at(self, session_id: str, agent_id: str, work: Callable[[_Spot], T]) -> T:
+        place = _Place(_check_id(session_id, "session_id"), _check_id(agent_id, "agent_id"))
+        return _at(blocking(self._sessions), place, work)
 
     def _messages(self, session_id: str, agent_id: str) -> list[SessionMessage] | None:
-        plain = blocking(self._sessions)
-        log = _log(plain, session_id, agent_id)
-        if log is None or not (log.is_owned or log.live):
-            return None
-        return [one for one, _ in _read(plain.snapshot(log.key), log.created)]
+        def read(spot: _Spot) -> list[SessionMessage] | None:
+            log = spot.log
+            if log is None or not (log.is_owned or log.live):
+                return None
+            return [one for one, _ in _read(_snapshot(spot.plain, log), log.created)]
+
+        return self._at(session_id, agent_id, read)
 
 
 # ---- where things are
+
+
+class _Place(NamedTuple):
+    """Where things are: those of an agent of a session, or the value of a storage key in a log of its own."""
+
+    key: str
+    agent: str = ""
+    name: str = ""
+
+
+class _Spot(NamedTuple):
+    """A place as it is at one moment."""
+
+    plain: Sessions
+    place: _Place
+    log: _Log | None
+
+    @property
+    def key(self) -> str:
+        """The session to write to."""
+        if self.log is not None:
+            return self.log.key
+        key, agent = self.place.key, self.place.agent
+        is_further = agent and "/" not in key and _look(self.plain, key) is not None
+        return f"{key}/{agent}" if is_further else key
+
+
+def _at(plain: Sessions, place: _Place, work: Callable[[_Spot], T]) -> T:
+    """Call `work` with what is at a place, and once more for each Conflict."""
+    if not place.agent or "/" in place.key:
+        return change(plain, place.key, lambda: work(_Spot(plain, place, _look(plain, place.key))))
+
+    def act() -> T:
+        return work(_Spot(plain, place, _log(plain, place.key, place.agent)))
+
+    return change(plain, place.key, act, f"{place.key}/{place.agent}")
 
 
 def _check_id(id: object, name: str) -> str:
@@ -309,9 +349,8 @@ def _look(plain: Sessions, key: str) -> _Log | None:
     return plain.read(key, get)
 
 
-def _log(plain: Sessions, session_id: str, agent_id: str) -> _Log | None:
+def _log(plain: Sessions, key: str, agent: str) -> _Log | None:
     """The log of an agent: that of the session if it is its first agent, or if it has none yet."""
-    key, agent = _check_id(session_id, "session_id"), _check_id(agent_id, "agent_id")
     log = _look(plain, key)
     if log is not None and log.is_owned and log.meta["agent"] == agent:
         return log
@@ -322,10 +361,69 @@ def _log(plain: Sessions, session_id: str, agent_id: str) -> _Log | None:
     return further if further is not None and further.meta.get("agent") == agent else log
 
 
-def _newest(plain: Sessions, log: _Log, is_wanted: Callable[[Fields], bool]) -> Fields | None:
-    """The last record of a log that is wanted."""
-    found = _last_value(plain, log, is_wanted)
-    return None if found is None else found[1]
+def _check_there(plain: Sessions, log: _Log) -> None:
+    """Raise Conflict if a log is gone, after something was not found in it."""
+    now = _look(plain, log.key)
+    if now is None or now.version.generation != log.version.generation:
+        raise Conflict(f"session {log.key!r} was archived or deleted meanwhile")
+
+
+def _snapshot(plain: Sessions, log: _Log, *, last: int | None = None) -> Snapshot:
+    """What is in a log; Conflict if it is gone, so that numbers are never those of another generation."""
+    now = plain.snapshot(log.key, last=last)
+    if now.archived or now.generation != log.version.generation:
+        raise Conflict(f"session {log.key!r} was archived or deleted meanwhile")
+    return now
+
+
+def _last_value(plain: Sessions, log: _Log, is_wanted: Callable[[Fields], bool]) -> tuple[int, Fields] | None:
+    """The newest record that is wanted, with its number."""
+    last = 1
+    while True:
+        found = list(plain.records(log.key, RECORD, before=log.version.n + 1, last=last))
+        for entry in reversed(found):
+            if entry.generation == log.version.generation and isinstance(entry.data, dict) and is_wanted(entry.data):
+                return entry.n, entry.data
+        if len(found) < last:
+            _check_there(plain, log)
+            return None
+        last *= 4
+
+
+def _append(spot: _Spot, entries: list[Message] | list[AppendRecord], *, id: str | None = None) -> None:
+    """Append to the log of an agent, which becomes its own by that."""
+    plain, log = spot.plain, spot.log
+    if log is None or not log.is_owned:
+        claim = SetMeta({NAME: {**(log.meta if log is not None else {}), "agent": spot.place.agent}})
+        plain.submit(spot.key, [claim, *entries], expect=Version() if log is None else log.version).result()
+        return
+    try:
+        plain.submit(log.key, entries, id=id, expect=log.version).result()
+    except Conflict:
+        if id is None:
+            raise
+        # Another message may have its number and time: both are kept. Any other conflict is one again.
+        plain.submit(log.key, entries, expect=log.version).result()
+
+
+def _read_agent(spot: _Spot) -> SessionAgent | None:
+    log, agent_id = spot.log, spot.place.agent
+    if log is None or not (log.is_owned or log.live):
+        return None
+    found = _last_value(spot.plain, log, lambda data: "agent" in data) if log.is_owned else None
+    if found is not None:
+        return SessionAgent.from_dict({**_given(found[1]["agent"]), "agent_id": agent_id})
+    state = {"__name__": _AnyName("nacre"), "removed_message_count": 0}
+    return SessionAgent(agent_id, {}, state, created_at=log.created, updated_at=log.created)
+
+
+def _state_record(session_agent: SessionAgent) -> AppendRecord:
+    return AppendRecord(RECORD, {"agent": _faithful(session_agent.to_dict())})
+
+
+def _read_multi_agent(plain: Sessions, log: _Log | None, id: str) -> Fields | None:
+    found = None if log is None else _last_value(plain, log, lambda data: data.get("multi_agent") == id)
+    return None if found is None else _given(found[1]["state"])
 
 
 def _faithful(value: Fields) -> Fields:
@@ -586,7 +684,7 @@ def _same(message: Message) -> Message | Fields:
 
 def _mend(message: Message) -> Message:
     """A message whose content was erased as one of ours that says so; all others as they are."""
-    if not is_erased(message) or NAME in message.extra or not message.role:
+    if not is_erased(message) or is_own(message, NAME) or not message.role:
         return message
     calls = tuple(replace(call, arguments={}) for call in message.tool_calls)
     mark: Fields = {} if message.role == "tool" else {"id": -1}
@@ -606,11 +704,11 @@ def _session_message(group: list[Message], created: str) -> SessionMessage:
 
 def _find(plain: Sessions, log: _Log, wanted: SessionMessage) -> tuple[SessionMessage, list[int]] | None:
     """One of our messages by its number and time, else by its number alone."""
-    near = list(_read(plain.snapshot(log.key, last=_NEAR), log.created))
+    near = list(_read(_snapshot(plain, log, last=_NEAR), log.created))
     for one, numbers in reversed(near[1:]):
         if numbers and one.created_at == wanted.created_at and one.to_message().get("role") == wanted.message["role"]:
             return one, numbers
-    found = [(one, numbers) for one, numbers in _read(plain.snapshot(log.key), log.created) if numbers]
+    found = [(one, numbers) for one, numbers in _read(_snapshot(plain, log), log.created) if numbers]
     same = [it for it in found if it[0].message_id == wanted.message_id]
     exact = [it for it in found if it[0].created_at == wanted.created_at]
     return next(iter([*(it for it in same if it in exact), *exact, *same]), None)
@@ -642,14 +740,6 @@ def _foreign_block(block: Fields) -> Fields:
 
 
 # ---- snapshots and other values
-
-
-class _Place(NamedTuple):
-    """Where the value of a storage key is: the session and agent whose snapshot it is, or a log of its own."""
-
-    key: str
-    agent: str = ""
-    name: str = ""
 
 
 class _Spans(NamedTuple):
@@ -696,12 +786,12 @@ class NacreStorage(Storage):
     async def read(self, key: str) -> bytes | None:
         """The value of a key, None if there is none."""
         place = _place(key)
-        return await self._call(f"read {key!r}", lambda plain: _read_value(plain, place))
+        return await self._call(f"read {key!r}", lambda plain: _at(plain, place, _read_value))
 
     async def delete(self, key: str) -> None:
         """Delete a value; no error if there is none. With its last snapshot a conversation is erased for good."""
         place = _place(key)
-        await self._call(f"delete {key!r}", lambda plain: _delete(plain, place))
+        await self._call(f"delete {key!r}", lambda plain: _at(plain, place, _delete))
 
     async def list(self, query: str = "") -> builtins.list[str]:
         """The keys that begin with a prefix, sorted."""
@@ -742,35 +832,25 @@ def _place(key: object) -> _Place:
         raise InvalidStorageKey(f"a key of a storage: {error}") from error
 
 
-def _place_log(plain: Sessions, place: _Place) -> _Log | None:
-    if place.agent and "/" not in place.key:
-        return _log(plain, place.key, place.agent)
-    return _look(plain, place.key)
-
-
 def _write(plain: Sessions, place: _Place, data: bytes) -> None:
     """Store a value: a snapshot as the messages that are new and a record of the rest, anything else as a record."""
     snapshot = _parse(data) if place.agent else None
-    while True:
-        log = _place_log(plain, place)
-        try:
-            if snapshot is None:
-                operations: builtins.list[AnyOperation] = [AppendRecord(RECORD, {"value": place.name, **_opaque(data)})]
-            else:
-                operations = _delta(plain, log, place.name, snapshot)
-            mark = dict(log.meta) if log is not None else {}
-            if mark.get("values") is not True:
-                if place.agent:
-                    mark["agent"] = place.agent
-                operations = [SetMeta({NAME: {**mark, "values": True}}), *operations]
-            key = place.key if log is None else log.key
-            if log is None and place.agent and "/" not in place.key and _look(plain, place.key) is not None:
-                key = f"{place.key}/{place.agent}"
-            plain.submit(key, operations, expect=Version() if log is None else log.version).result()
-        except Conflict:
-            # Another has written meanwhile, or something was erased: what is new is found again.
-            continue
-        return
+
+    def write(spot: _Spot) -> None:
+        log = spot.log
+        if snapshot is None:
+            operations: builtins.list[AnyOperation] = [AppendRecord(RECORD, {"value": place.name, **_opaque(data)})]
+        else:
+            operations = _delta(plain, log, place.name, snapshot)
+        mark = dict(log.meta) if log is not None else {}
+        if mark.get("values") is not True:
+            if place.agent:
+                mark["agent"] = place.agent
+            operations = [SetMeta({NAME: {**mark, "values": True}}), *operations]
+        plain.submit(spot.key, operations, expect=Version() if log is None else log.version).result()
+
+    # Where another has written meanwhile, or something was erased, what is new is found again.
+    _at(plain, place, write)
 
 
 def _parse(data: bytes) -> Fields | None:
@@ -820,7 +900,7 @@ def _delta(plain: Sessions, log: _Log | None, name: str, snapshot: Fields) -> bu
     # 3. What is dropped at the end leaves the history; it cannot if others have changed it: then all is new.
     pops: builtins.list[AnyOperation] = []
     if log is not None and base is not None and same < len(old):
-        live = plain.snapshot(log.key).numbers
+        live = _snapshot(plain, log).numbers
         first = old[same].numbers[0]
         pops = [Pop()] * sum(number >= first for number in live)
         if not all(number in live for one in old[:same] for number in one.numbers):
@@ -872,20 +952,9 @@ def _values(plain: Sessions, log: _Log) -> dict[str, tuple[int, Fields]]:
             found[entry.data["value"]] = entry.n, entry.data
         elif isinstance(entry.data, dict) and "deleted" in entry.data:
             found.pop(entry.data["deleted"], None)
+    # Records are read in parts, and may have been those of another generation.
+    _check_there(plain, log)
     return found
-
-
-def _last_value(plain: Sessions, log: _Log, is_wanted: Callable[[Fields], bool]) -> tuple[int, Fields] | None:
-    """The newest record that is wanted, with its number."""
-    last = 1
-    while True:
-        found = list(plain.records(log.key, RECORD, before=log.version.n + 1, last=last))
-        for entry in reversed(found):
-            if isinstance(entry.data, dict) and is_wanted(entry.data):
-                return entry.n, entry.data
-        if len(found) < last:
-            return None
-        last *= 4
 
 
 def _newest_spans(plain: Sessions, log: _Log) -> _Spans | None:
@@ -900,11 +969,12 @@ def _spans(number: int, data: Fields) -> _Spans:
 
 def _groups_of(plain: Sessions, log: _Log, wanted: _Spans) -> builtins.list[_Group]:
     """The messages of a snapshot: from the end of the history, or from the transcript if they are no longer there."""
-    now = plain.snapshot(log.key, last=max(wanted.messages, 1))
+    now = _snapshot(plain, log, last=max(wanted.messages, 1))
     found = [(n, one) for n, one in zip(now.numbers, now.messages, strict=True) if wanted.has(n)]
     if len(found) != wanted.messages:
         stored = (one for one in plain.transcript(log.key) if one.generation == log.version.generation)
         found = [(one.n, one.message) for one in stored if wanted.has(one.n) and one.message.role]
+        _check_there(plain, log)
     groups: builtins.list[tuple[builtins.list[Message], builtins.list[int]]] = []
     for number, message in found:
         one = _mend(message)
@@ -920,16 +990,19 @@ def _erase(plain: Sessions, log: _Log, name: str, numbers: builtins.list[int]) -
     """Erase messages that no other snapshot has; tells whether there were any."""
     others = [_spans(*it) for one, it in _values(plain, log).items() if one != name and "spans" in it[1]]
     gone = [number for number in numbers if not any(one.has(number) for one in others)]
-    for number in gone:
-        plain.redact(log.key, number)
+    try:
+        for number in gone:
+            plain.redact(log.key, number, generation=log.version.generation)
+    except SessionNotFound as error:
+        raise Conflict(f"session {log.key!r} was deleted meanwhile") from error
     return bool(gone)
 
 
-def _read_value(plain: Sessions, place: _Place) -> bytes | None:
-    log = _place_log(plain, place)
+def _read_value(spot: _Spot) -> bytes | None:
+    plain, log, name = spot.plain, spot.log, spot.place.name
     if log is None:
         return None
-    found = _last_value(plain, log, lambda data: place.name in (data.get("value"), data.get("deleted")))
+    found = _last_value(plain, log, lambda data: name in (data.get("value"), data.get("deleted")))
     if found is None or "deleted" in found[1]:
         return None
     number, data = found
@@ -943,21 +1016,20 @@ def _read_value(plain: Sessions, place: _Place) -> bytes | None:
     return _dump(snapshot).encode()
 
 
-def _delete(plain: Sessions, place: _Place) -> None:
-    while True:
-        log = _place_log(plain, place)
-        values = _values(plain, log) if log is not None else {}
-        if log is None or place.name not in values:
-            return
-        try:
-            # What `NacreSessionRepository` has in the same session stays.
-            if len(values) == 1 and "session" not in log.meta:
-                plain.delete(log.key, expect=log.version)
-            else:
-                plain.submit(log.key, [AppendRecord(RECORD, {"deleted": place.name})], expect=log.version).result()
-        except Conflict:
-            continue
+def _delete(spot: _Spot) -> None:
+    plain, log, name = spot.plain, spot.log, spot.place.name
+    values = _values(plain, log) if log is not None else {}
+    if log is None or name not in values:
         return
+    # What `NacreSessionRepository` has in the same session stays.
+    if len(values) == 1 and "session" not in log.meta:
+        plain.delete(log.key, expect=log.version)
+    else:
+        plain.submit(log.key, [AppendRecord(RECORD, {"deleted": name})], expect=log.version).result()
+
+
+def _names(spot: _Spot) -> builtins.list[str]:
+    return builtins.list(_values(spot.plain, spot.log)) if spot.log is not None else []
 
 
 def _list(plain: Sessions, prefix: str) -> builtins.list[str]:
@@ -972,6 +1044,6 @@ def _list(plain: Sessions, prefix: str) -> builtins.list[str]:
         root = f"{info.key}/"
         if "/scopes/agent/" not in info.key:
             root = f"{_SPACE}{info.key.split('/')[0]}/scopes/agent/{mark['agent']}/snapshots/"
-        log = _look(plain, info.key) if root.startswith(prefix) or prefix.startswith(root) else None
-        found += [f"{root}{name}" for name in _values(plain, log)] if log is not None else []
+        if root.startswith(prefix) or prefix.startswith(root):
+            found += [f"{root}{name}" for name in _at(plain, _Place(info.key), _names)]
     return sorted(key for key in found if key.startswith(prefix))

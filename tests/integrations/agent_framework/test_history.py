@@ -352,3 +352,60 @@ def test_every_call_has_one_result_after_erasing(erased: int, place: str) -> Non
             assert len(found) == (7 if erased == 1 else 6)
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize("last", [None, 1])
+@pytest.mark.parametrize("role", ["user", ""])
+@pytest.mark.parametrize("mark", [5, "text", True, None, ["a"]])
+def test_what_others_keep_under_the_name_does_not_make_it_unreadable(mark: Any, role: str, last: int | None) -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        provider = NacreHistoryProvider(sessions, last=last)
+        await provider.save_messages("s", [Message("user", ["ours"])])
+        sessions.add_full_message(
+            "s",
+            nacre.Message(
+                role=role, content="theirs" if role else None, extra={"type": "item", "agent_framework": mark}
+            ),
+        )
+        expected = ["ours", "theirs"] if role else ["ours"]
+        assert [one.text for one in await provider.get_messages("s")] == expected[-(last or 2) :]
+        await provider.save_messages("s", [Message("assistant", ["more"])])
+        assert (await provider.get_messages("s"))[-1].text == "more"
+
+    with nacre.open(":memory:") as sessions:
+        asyncio.run(run(sessions))
+
+
+class ClientThatSays(BaseChatClient):
+    """Always the same, with or without ids."""
+
+    def __init__(self, *, has_ids: bool) -> None:
+        super().__init__()
+        self.ids = (f"m{number}" if has_ids else None for number in range(9))
+
+    def _inner_get_response(self, **_: Any) -> Awaitable[ChatResponse[Any]]:
+        async def answer() -> ChatResponse[Any]:
+            return ChatResponse(messages=[Message("assistant", ["done"], message_id=next(self.ids))])
+
+        return answer()
+
+
+@pytest.mark.parametrize(("has_ids", "gives_ids"), [(False, False), (True, False), (False, True)])
+def test_a_turn_that_is_repeated_word_for_word_is_kept_as_the_frameworks_own_providers_keep_it(
+    *, has_ids: bool, gives_ids: bool
+) -> None:
+    """Without ids it cannot be told from a replay: see the class."""
+
+    async def talk(provider: Any) -> list[str]:
+        agent = Agent(client=ClientThatSays(has_ids=has_ids), context_providers=[provider])
+        session = agent.create_session(session_id="s")
+        for number in range(3):
+            question = Message("user", ["press the button"], message_id=f"q{number}" if gives_ids else None)
+            await agent.run(question, session=session)
+        found = await provider.get_messages("s", state=session.state.get(provider.source_id))
+        return [one.text for one in found]
+
+    with nacre.open(":memory:") as sessions:
+        expected = ["press the button", "done"] * (3 if has_ids or gives_ids else 1)
+        assert asyncio.run(talk(NacreHistoryProvider(sessions))) == expected
+        assert asyncio.run(talk(InMemoryHistoryProvider())) == expected

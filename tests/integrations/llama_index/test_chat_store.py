@@ -466,3 +466,19 @@ def test_every_call_has_one_result_after_erasing(erased: int, place: str) -> Non
         assert [one["id"] for one in found[1].additional_kwargs["tool_calls"]] == ["c1", "c2"]
         assert [one.additional_kwargs["tool_call_id"] for one in found[2:4]] == ["c1", "c2"]
         assert [one.content for one in found].count("[erased]") == 1
+
+
+@pytest.mark.parametrize("role", ["user", ""])
+@pytest.mark.parametrize("mark", [5, "text", True, None, ["a"]])
+def test_what_others_keep_under_the_name_does_not_make_it_unreadable(mark: Any, role: str) -> None:
+    with nacre.open(":memory:") as sessions:
+        store = NacreChatStore(sessions)
+        store.add_message("k", ChatMessage("ours"))
+        sessions.add_full_message(
+            "k",
+            nacre.Message(role=role, content="theirs" if role else None, extra={"type": "item", "llama_index": mark}),
+        )
+        assert contents(store.get_messages("k")) == (["ours", "theirs"] if role else ["ours"])
+        assert contents(asyncio.run(NacreAsyncChatStore(sessions).get_messages("k", None)))[0] == "ours"
+        store.delete_message("k", 0)
+        assert contents(store.get_messages("k")) == (["theirs"] if role else [])

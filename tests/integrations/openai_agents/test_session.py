@@ -461,3 +461,22 @@ def test_items_that_are_no_list_are_refused_and_nothing_is_stored(items: Any) ->
 def test_a_limit_that_is_no_number_is_refused(limit: Any) -> None:
     with nacre.open(":memory:") as sessions, pytest.raises(nacre.InvalidArgument, match="limit"):
         asyncio.run(NacreSession("s", sessions).get_items(limit))
+
+
+@pytest.mark.parametrize("role", ["user", ""])
+@pytest.mark.parametrize("mark", [5, "text", True, None, ["a"]])
+def test_what_others_keep_under_the_name_does_not_make_it_unreadable(mark: Any, role: str) -> None:
+    async def run(sessions: nacre.Sessions) -> None:
+        session = NacreSession("s", sessions)
+        await session.add_items([question(0)])
+        sessions.add_full_message(
+            "s",
+            nacre.Message(role=role, content="theirs" if role else None, extra={"type": "item", "openai_agents": mark}),
+        )
+        theirs = [{"role": "user", "content": "theirs"}] if role else []
+        assert await session.get_items() == [question(0), *theirs]
+        assert await session.get_items(1) == [question(0), *theirs][-1:]
+        assert await session.pop_item() == [question(0), *theirs][-1]
+
+    with nacre.open(":memory:") as sessions:
+        asyncio.run(run(sessions))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from pydantic_ai import Agent, BinaryContent, BinaryImage, DeferredToolRequests, ImageUrl, ModelRetry
 from pydantic_ai.conversation import Conversation
-from pydantic_ai.conversation_store import ConversationConflict, ConversationStore, InMemoryConversationStore
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+    ConversationStore,
+    InMemoryConversationStore,
+)
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import (
     DocumentUrl,
@@ -42,6 +48,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 
 import nacre
 from nacre.integrations.pydantic_ai import NacreConversationStore
+from tests.event_loop import assert_loop_goes_on, async_methods
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 PNG = b"\x89PNG\xff\xfe\xfb\x00"
@@ -938,22 +945,47 @@ def test_wrong_arguments_are_refused() -> None:
     with_store(":memory:", test)
 
 
-def test_no_call_blocks_the_event_loop(root: Path) -> None:
-    class Slow(nacre.Sessions):
-        def read(self, *args: Any, **named: Any) -> Any:
-            time.sleep(0.3)
-            return super().read(*args, **named)
+RECORD = ConversationRecord(conversation_id="c", head_id="e999", revision="2", updated_at=AT)
+NEW = [ConversationEntry(id=f"e{n}", parent_id=f"e{n - 1}" if n else None, message=asked(f"{n}")) for n in range(1000)]
+AWAITED: dict[str, Callable[[NacreConversationStore], Awaitable[object]]] = {
+    "read_record": lambda store: store.read_record("c"),
+    "read_records": lambda store: store.read_records(),
+    "write_record": lambda store: store.write_record(
+        replace(RECORD, conversation_id="new"), new_entries=NEW, expected_revision=None
+    ),
+    "delete_record": lambda store: store.delete_record("c", expected_revision="2"),
+    "read_entry": lambda store: store.read_entry("e500"),
+    "read_history": lambda store: store.read_history("e999"),
+    "read_messages": lambda store: store.read_messages("c"),
+}
 
-    async def main() -> None:
-        with nacre.open(root) as sessions:
-            sessions.__class__ = Slow
-            store = NacreConversationStore(sessions)
-            saving = asyncio.create_task(store.save(Conversation(conversation_id="c", messages=[asked("x")])))
-            turns = 0
-            while not saving.done():
-                await asyncio.sleep(0.01)
-                turns += 1
-            assert turns > 5
-            assert texts_of(await store.read_messages("c")) == ["x"]
 
-    run(main())
+@pytest.mark.parametrize("method", AWAITED)
+def test_no_call_blocks_the_event_loop(method: str) -> None:
+    def fill(sessions: nacre.Sessions) -> None:
+        run(NacreConversationStore(sessions).write_record(RECORD, new_entries=NEW, expected_revision=None))
+
+    assert_loop_goes_on(fill, lambda sessions: AWAITED[method](NacreConversationStore(sessions)), most=500)
+
+
+def test_every_method_is_tried_in_the_event_loop() -> None:
+    assert async_methods(NacreConversationStore) == set(AWAITED)
+
+
+@pytest.mark.parametrize("role", ["user", ""])
+@pytest.mark.parametrize("mark", [*[5, "text", True, None, ["a"]], {}, {"entry": 5}])
+def test_what_others_keep_under_the_name_does_not_make_it_unreadable(mark: Any, role: str) -> None:
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        await store.save(Conversation(conversation_id="c", messages=[asked("ours")]))
+        theirs = nacre.Message(
+            role=role, content="theirs" if role else None, extra={"type": "item", "pydantic_ai": mark}
+        )
+        await sessions.add_full_message("c", theirs)
+        loaded = await store.load("c")
+        assert loaded is not None
+        assert texts_of(loaded.messages) == (["ours", "theirs"] if role else ["ours"])
+        loaded.messages.append(asked("more"))
+        await store.save(loaded)
+        assert texts_of(await store.read_messages("c"))[-1] == "more"
+
+    with_store(":memory:", test)

@@ -640,3 +640,46 @@ def test_an_append_reads_no_message(root: Path) -> None:
             sys.setprofile(None)
             calls.append(count[0])
         assert sorted(calls[-50:])[25] <= sorted(calls[10:60])[25] * 1.2
+
+
+@pytest.mark.parametrize("role", ["user", ""])
+@pytest.mark.parametrize("mark", [5, "text", True, None, ["a"]])
+def test_what_others_keep_under_the_name_does_not_make_it_unreadable(mark: Any, role: str) -> None:
+    with nacre.open(":memory:") as sessions:
+        agent(sessions, "a")("first")
+        sessions.add_full_message(
+            "s1", nacre.Message(role=role, content="theirs" if role else None, extra={"type": "item", "strands": mark})
+        )
+        later = agent(sessions, "b")
+        assert texts(later.messages) == ["first", "a", *(["theirs"] if role else [])]
+        later("second")
+        assert texts(agent(sessions).messages)[-2:] == ["second", "b"]
+
+
+def test_reads_and_writes_after_archiving_are_about_another_session(lasting_place: str) -> None:
+    """Also in the process that has written to it, whose session another process archives."""
+    session = Session(session_id="s1", session_type=SessionType.AGENT)
+    state = SessionAgent("a", {}, {"__name__": "x", "removed_message_count": 0})
+    hello = SessionMessage({"role": "user", "content": [{"text": "hello"}]}, 0)
+    with nacre.open(lasting_place) as sessions, nacre.open(lasting_place) as other:
+        repository = NacreSessionRepository(sessions)
+        repository.create_session(session)
+        repository.create_agent("s1", state)
+        repository.create_message("s1", "a", hello)
+        other.archive("s1")
+        assert repository.read_session("s1") is None
+        assert repository.read_agent("s1", "a") is None
+        assert repository.read_message("s1", "a", 0) is None
+        for refused in (
+            lambda: repository.list_messages("s1", "a"),
+            lambda: repository.update_agent("s1", state),
+            lambda: repository.update_message("s1", "a", hello),
+        ):
+            with pytest.raises(SessionException, match="does not exist"):
+                refused()
+        repository.create_session(session)
+        repository.create_message("s1", "a", hello)
+        assert [one.message for one in repository.list_messages("s1", "a")] == [hello.message]
+        # All of its generations.
+        repository.delete_session("s1")
+        assert not other.exists("s1")

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from strands.types.exceptions import StorageError
 
 import nacre
 from nacre.integrations.strands import InvalidStorageKey, NacreStorage
+from tests.event_loop import assert_loop_goes_on, async_methods
 
 LATEST = "session/s1/scopes/agent/a/snapshots/snapshot_latest.json"
 
@@ -371,18 +372,25 @@ def test_large_values(lasting_place: str) -> None:
         assert {key: asyncio.run(NacreStorage(sessions).read(key)) for key in given} == given
 
 
-def test_the_event_loop_goes_on_meanwhile(root: Path) -> None:
-    async def count(storage: NacreStorage) -> int:
-        ticks = 0
-        data = snapshot(*(said(f"{n} " + "x" * 1000) for n in range(2000)))
-        writing = asyncio.create_task(storage.write(LATEST, data))
-        while not writing.done():
-            await asyncio.sleep(0)
-            ticks += 1
-        return ticks
+MANY = snapshot(*(said(f"{n}") for n in range(1000)))
+AWAITED: dict[str, Callable[[NacreStorage], Awaitable[object]]] = {
+    "write": lambda storage: storage.write(LATEST, MANY),
+    "read": lambda storage: storage.read(LATEST),
+    "delete": lambda storage: storage.delete(LATEST),
+    "list": lambda storage: storage.list(),
+}
 
-    with nacre.open(root) as sessions:
-        assert asyncio.run(count(NacreStorage(sessions))) > 20
+
+@pytest.mark.parametrize("method", AWAITED)
+def test_no_call_blocks_the_event_loop(method: str) -> None:
+    def fill(sessions: nacre.Sessions) -> None:
+        asyncio.run(NacreStorage(sessions).write(LATEST, MANY))
+
+    assert_loop_goes_on(fill, lambda sessions: AWAITED[method](NacreStorage(sessions)), most=500)
+
+
+def test_every_method_is_tried_in_the_event_loop() -> None:
+    assert async_methods(NacreStorage) == set(AWAITED)
 
 
 def test_async_sessions_will_do() -> None:
@@ -479,3 +487,19 @@ def test_what_was_acknowledged_survives_a_kill(lasting_place: str) -> None:
         found = texts(before(asyncio.run(NacreStorage(sessions).read(LATEST))))
         assert len(found) in (len(seen), len(seen) + 1)
         assert found == [f"one {n}" for n in range(len(found))]
+
+
+def test_reads_and_writes_after_archiving_are_about_another_session(lasting_place: str) -> None:
+    async def play(storage: NacreStorage, other: nacre.Sessions) -> None:
+        await storage.write(LATEST, snapshot(said("old")))
+        other.archive("s1")
+        assert await storage.read(LATEST) is None
+        assert await storage.list() == []
+        await storage.delete(LATEST)
+        assert other.status("s1") == "archived"
+        await storage.write(LATEST, snapshot(said("old"), said("new")))
+        assert await storage.read(LATEST) == snapshot(said("old"), said("new"))
+        assert contents(other) == ["old", "new"]
+
+    with nacre.open(lasting_place) as sessions, nacre.open(lasting_place) as other:
+        asyncio.run(play(NacreStorage(sessions), other))
