@@ -396,7 +396,11 @@ class App:
         above, task = self._asks.get(parent), str(inbound.content)
 
         async def ask(approval: Approval) -> Answer:
-            return "no" if above is None else await above(replace(approval, task=approval.task or task))
+            if above is None:
+                return "no"
+            # A task further down names itself.
+            named = approval if approval.task else replace(approval, task=task, session=inbound.key)
+            return await above(named)
 
         try:
             return await self.kernel.deliver(inbound, emit=emit, ask=None if above is None else ask)
