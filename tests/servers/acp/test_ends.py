@@ -86,17 +86,6 @@ def test_a_call_whose_question_is_cancelled_was_not_run(place: Place) -> None:
     run(talk())
 
 
-def test_a_turn_that_fails_leaves_no_call_open(place: Place) -> None:
-    place.model.script = [[LIST], [{"finish": "length"}, SLEEP]]
-
-    async def talk() -> None:
-        async with place.editor() as editor:
-            await editor.ask(await begin(editor, place), "go")
-            assert [card.status for card in editor.cards.values()] == ["completed", "failed"]
-
-    run(talk())
-
-
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_process_as_an_editor_that_is_gone(place: Place, ending: signal.Signals) -> None:
     never = threading.Event()

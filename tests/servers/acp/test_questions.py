@@ -301,7 +301,7 @@ def test_only_a_yes_without_an_error_is_a_yes(place: Place, answer: dict[str, An
         while True:
             message = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
             if message.get("method") == "session/request_permission":
-                is_trust = message["params"]["toolCall"]["title"].startswith("Trust")
+                is_trust = message["params"]["toolCall"]["toolCallId"].startswith("question:")
                 send({"id": message["id"], **(YES if is_trust else answer)})
             elif message.get("id") == 2:
                 text = [{"type": "text", "text": "go"}]
