@@ -9,8 +9,8 @@ import pytest
 
 import nacre
 from nacre.agent.actor import UserMessage
-from nacre.agent.ports import Emit, ignore
-from nacre.messages import Message
+from nacre.agent.ports import Called, ChildReturned, Emit, Event, Output, Returned, Text, ignore
+from nacre.messages import Message, ToolCall
 from nacre.runtime.subagents import Delegated
 from nacre.sessions import Sessions
 from nacre.tools.builtin import Report, Task
@@ -49,3 +49,29 @@ def test_a_call_with_the_id_of_an_earlier_one_has_a_child_of_its_own(home: Path,
         assert [report.answer for report in reports] == ["did: count the invoices", f"did: {second}", "did: third"]
         assert [sessions.get_meta(report.key)["title"] for report in reports] == ["count the invoices", second, "third"]
         assert [len(sessions.get_history(report.key)) for report in reports] == [2, 2, 2]
+
+
+def test_what_the_calls_of_a_child_gave_is_passed_on_with_its_session(home: Path) -> None:
+    call, refused = ToolCall(id="call_0", name="shell"), Output(text="no", failed=True, is_refused=True)
+    below = ChildReturned("k/call_0/call_0", call, Output(text="deep"))
+    happened: list[Event] = []
+
+    async def deliver(_inbound: UserMessage, _parent: str, emit: Emit) -> None:
+        for event in (
+            Text("said"),
+            Called(call),
+            Returned(call, Output(text="short", whole="long", images=({"type": "image_url"},))),
+            Returned(call, refused),
+            below,
+            Returned(call, refused, session="k/call_0/call_0"),
+        ):
+            emit(event)
+
+    with nacre.open() as sessions:
+        anyio.run(Delegated(sessions, deliver).run, task("go"), happened.append)
+    assert happened == [
+        ChildReturned("k/call_0", call, Output(text="short")),
+        Returned(call, refused, session="k/call_0"),
+        below,
+        Returned(call, refused, session="k/call_0/call_0"),
+    ]

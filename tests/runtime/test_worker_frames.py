@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from nacre import errors
 from nacre.agent.actor import UserMessage
-from nacre.agent.ports import Approval, Called, Change, Notice, Output, Returned, Spec, Text, Thought
+from nacre.agent.ports import Approval, Called, Change, ChildReturned, Notice, Output, Returned, Spec, Text, Thought
 from nacre.errors import InvalidMessage, NacreError, RateLimited, ServerFailed
 from nacre.history.replies import Taken
 from nacre.messages import Load, Message, ToolCall
@@ -213,6 +213,8 @@ def test_what_cannot_be_sent_is_refused_as_a_message(value: object) -> None:
         Thought("b"),
         Called(CALL),
         Returned(CALL, Output(text="t", whole="tt", failed=True, images=({"type": "image"},))),
+        Returned(CALL, Output(text="t", failed=True, is_refused=True), session="k/call"),
+        ChildReturned("k/call", CALL, Output(text="t")),
         Notice("c"),
     ],
 )
@@ -271,6 +273,7 @@ def test_a_question_has_all_that_a_person_is_shown() -> None:
         scope="folder",
         skill="pdf",
         task="do it",
+        session="k/call",
     )
     asked = from_worker.decode(encode(encode_question(approval, question=4, id=9)))
     found = decode_question(asked)  # type: ignore[arg-type] # that is what it is

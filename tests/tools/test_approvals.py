@@ -8,7 +8,7 @@ import pytest
 from nacre.agent.ports import Answer, Approval, Effect, Guard, Tool
 from nacre.messages import ToolCall
 from nacre.tools import Function
-from nacre.tools.approvals import Approvals, Policy
+from nacre.tools.approvals import Approvals, Grounds, Mode, Policy
 from nacre.tools.permission_rules import Verdict
 
 CALL = ToolCall(id="1")
@@ -111,3 +111,32 @@ def test_a_question_to_the_user_is_put_to_them_also_by_a_tool_that_is_allowed() 
     guard = Approvals(Policy(tools={"desk_*": "allow"}), ask=refuse, remembered=["desk_clean"])
     assert "the user said no" in anyio.run(guard, named("desk_clean", "run"), call)
     assert [approval.always for approval in asked] == [()]
+
+
+@pytest.mark.parametrize(
+    ("mode", "limit", "verdicts"),
+    [
+        ("yolo", "yolo", ("allow", "allow", "allow")),
+        ("yolo", "ask", ("allow", "ask", "ask")),
+        ("yolo", "read-only", ("allow", "deny", "deny")),
+        ("ask", "yolo", ("allow", "ask", "ask")),
+        ("ask", "read-only", ("allow", "deny", "deny")),
+        ("read-only", "yolo", ("allow", "deny", "deny")),
+    ],
+)
+def test_the_stricter_of_the_mode_and_its_limit_holds(mode: Mode, limit: Mode, verdicts: tuple[Verdict, ...]) -> None:
+    tools = [named("read_file", "read"), named("write_file", "write"), named("shell", "run")]
+    guard = Approvals(Grounds(mode=mode, limit=lambda: limit, confined=frozenset({"write_file", "shell"})))
+    assert tuple(guard.verdict(tool, CALL) for tool in tools) == verdicts
+
+
+def test_a_limit_that_is_set_while_a_person_is_asked_comes_before_their_yes() -> None:
+    limits: list[Mode] = ["yolo"]
+
+    async def ask(_: Approval) -> Answer:
+        limits.append("read-only")
+        return "yes"
+
+    guard = Approvals(Grounds(limit=lambda: limits[-1]), ask=ask)
+    [refusal] = decided(guard, named("shell", "run"))
+    assert refusal == "shell was not run: this conversation is read-only. Do without it."

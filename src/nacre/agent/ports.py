@@ -94,8 +94,17 @@ class Called(Struct, frozen=True, tag=True):
 
 
 class Returned(Struct, frozen=True, tag=True):
-    """A tool has run, or was refused."""
+    """A tool has run, or was refused; `session` is the delegated session in which it was refused, if it was there."""
 
+    call: ToolCall
+    output: Output
+    session: str = ""
+
+
+class ChildReturned(Struct, frozen=True, tag=True):
+    """A tool has run in a delegated session, whose key is `session`; the output has neither images nor what was cut."""
+
+    session: str
     call: ToolCall
     output: Output
 
@@ -106,7 +115,7 @@ class Notice(Struct, frozen=True, tag=True):
     text: str
 
 
-Event = Text | Thought | Called | Returned | Notice
+Event = Text | Thought | Called | Returned | ChildReturned | Notice
 Emit = Callable[[Event], None]
 
 
@@ -172,7 +181,7 @@ class Approval(Struct, frozen=True, kw_only=True):
 
     `change` is what it does to a file. `always` has the rules that the answer "always" would keep, in this folder or
     this session (`scope`); without any, "always" is not offered. `skill` is the skill that names these rules, and
-    `task` the delegated task that asks.
+    `task` the delegated task that asks, with the key of its session.
     """
 
     tool: Tool
@@ -182,6 +191,7 @@ class Approval(Struct, frozen=True, kw_only=True):
     scope: Literal["folder", "session"] = "session"
     skill: str = ""
     task: str = ""
+    session: str = ""
 
 
 Answer = Literal["yes", "no", "always"]

@@ -11,7 +11,7 @@ from copy import copy
 
 from msgspec.structs import replace
 
-from nacre.agent.ports import Approval, Called, Event, Notice, Returned, Text, Thought
+from nacre.agent.ports import Approval, Called, ChildReturned, Event, Notice, Returned, Text, Thought
 from nacre.messages import ToolCall
 from nacre.render.changes import COLOURS, change_lines, mark
 from nacre.render.colours import Painter
@@ -22,7 +22,7 @@ from nacre.render.text import clip, one_line, size, visible, width, wrap
 
 _MIN_COLUMNS = 12
 _MIN_SHOWN_SECONDS = 1.0
-_SUBJECTS = ("command", "path", "url", "task")
+SUBJECTS = ("command", "path", "url", "task")
 """Arguments that say what a call is about; they stand in the first line of a question."""
 _SIGNS = {"old_text": "- ", "new_text": "+ ", "content": "+ "}
 _SHOWN_AS_CHANGE = ("content", "old_text", "new_text", "all")
@@ -196,6 +196,8 @@ class Turn:
                 end = _extent(output.text) + (f" {took:.1f} s" if took >= _MIN_SHOWN_SECONDS else "")
                 mark = "×" if output.failed else "▸"
                 lines.append(_fold(call, one_line(output.text), self._sheet(), mark=mark, end=end))
+            case ChildReturned():
+                pass
             case Notice():
                 lines += [*self._end_text(), *notice(event.text, self._sheet())]
         self._has_drawn = self._has_drawn or bool(lines)
@@ -262,7 +264,7 @@ def question(approval: Approval, sheet: Sheet, *, limit: int = 40) -> list[str]:
     """A question about a call, in at most `limit` lines; the first says which tool, and which file or command."""
     name, task = one_line(approval.call.name), one_line(approval.task)
     arguments = approval.call.arguments if isinstance(approval.call.arguments, Mapping) else {}
-    subject = next((arguments[field] for field in _SUBJECTS if isinstance(arguments.get(field), str)), "")
+    subject = next((arguments[field] for field in SUBJECTS if isinstance(arguments.get(field), str)), "")
     more = " …" if "\n" in subject.strip() else ""
     action = f": {one_line(subject)}{more}" if subject else f" wants to {approval.tool.effect}"
     is_new = " (new file)" if approval.change is not None and approval.change.before is None else ""
@@ -287,7 +289,7 @@ def _details(approval: Approval, sheet: Sheet, *, is_cut: bool) -> Iterator[str]
     """The exact command, the change to the file as it is now, or every argument."""
     given, change = approval.call.arguments, approval.change
     rest = dict(given) if isinstance(given, Mapping) else {"arguments": given}
-    subject = next((field for field in _SUBJECTS if isinstance(rest.get(field), str)), "")
+    subject = next((field for field in SUBJECTS if isinstance(rest.get(field), str)), "")
     if subject:
         text = str(rest.pop(subject))
         if is_cut:

@@ -120,6 +120,8 @@ class App:
         self.options = USUAL
         self._asks: dict[str, Ask | None] = {}
         self._grounds: Grounds | None = None
+        # What the mode may be at most now: a person may make it stricter during a turn.
+        self.mode_limit: Callable[[], Mode] = lambda: "yolo"
         self.parts = AgentParts({}, Catalogue(()), "", [])
         self.folder: Folder | None = None
         self.is_guest: Callable[[str], bool] = lambda _: False
@@ -394,7 +396,11 @@ class App:
         above, task = self._asks.get(parent), str(inbound.content)
 
         async def ask(approval: Approval) -> Answer:
-            return "no" if above is None else await above(replace(approval, task=approval.task or task))
+            if above is None:
+                return "no"
+            # A task further down names itself.
+            named = approval if approval.task else replace(approval, task=task, session=inbound.key)
+            return await above(named)
 
         try:
             return await self.kernel.deliver(inbound, emit=emit, ask=None if above is None else ask)
@@ -447,6 +453,7 @@ class App:
                 base=files.root if files is not None else ".",
                 is_protected=files.is_protected if files is not None else lambda _: False,
                 mode=options.mode,
+                limit=lambda: self.mode_limit(),  # noqa: PLW0108 - it may be set later
                 confined=parts.confined,
                 preview=Writer(files).preview if files is not None else lambda _: None,
                 keep=keep if root is not None else None,

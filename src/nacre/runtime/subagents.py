@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from msgspec.structs import replace
+
 from nacre.agent.actor import UserMessage
-from nacre.agent.ports import Context, Emit, Event, Provider, Reply, Returned
+from nacre.agent.ports import ChildReturned, Context, Emit, Event, Provider, Reply, Returned
 from nacre.errors import NacreError, Stopped
 from nacre.messages import Message
 from nacre.records import SetMeta
@@ -62,11 +64,19 @@ class Delegated:
         return found if isinstance(found, int) else 0
 
     async def run(self, task: Task, emit: Emit) -> Report:
-        """Run a new child to its end; `emit` gets the calls in it that were refused."""
+        """Run a new child to its end; `emit` gets what its calls, and those of its children, gave."""
 
         def pass_on(event: Event) -> None:
-            if isinstance(event, Returned) and event.output.is_refused:
-                emit(event)
+            match event:
+                case ChildReturned():
+                    emit(event)
+                case Returned(output=output) if output.is_refused:
+                    emit(replace(event, session=event.session or key))
+                case Returned(call=call, output=output):
+                    emit(ChildReturned(key, call, replace(output, whole=None, images=())))
+                case _:
+                    # What it says is for its parent, which gets it as the result of the call.
+                    pass
 
         key = f"{task.parent}/{task.call}"
         if self._sessions.exists(key):

@@ -145,6 +145,7 @@ class Question(Sent, frozen=True, tag=True, array_like=True):
     scope: str
     skill: str
     task: str
+    session: str
 
 
 class Withdrawn(Sent, frozen=True, tag=True, array_like=True):
@@ -399,6 +400,7 @@ def encode_question(approval: Approval, *, question: int, id: int) -> Question:
         scope=approval.scope,
         skill=approval.skill,
         task=approval.task,
+        session=approval.session,
     )
 
 
@@ -412,4 +414,5 @@ def decode_question(asked: Question) -> Approval:
         scope="folder" if asked.scope == "folder" else "session",
         skill=asked.skill,
         task=asked.task,
+        session=asked.session,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC
@@ -17,7 +18,7 @@ import acp.connection
 import anyio
 from acp import RequestError, schema
 from acp.agent.connection import AgentSideConnection
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 
 import nacre
 from nacre.config import Settings
@@ -43,6 +44,7 @@ MODES = (
     schema.SessionMode(id="yolo", name="Yolo", description="Allows everything that runs inside the sandbox"),
 )
 _PAGE = 50
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STOPPING = 10.0
 """Seconds that turns have to end in, once the editor is gone."""
 _SPANS = ForeignSpans(acp.connection, span_context=lambda *_, **__: nullcontext())
@@ -146,7 +148,7 @@ class AcpAgent:
         return schema.ListSessionsResponse(sessions=found, next_cursor=following)
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> schema.SetSessionModeResponse:
-        """Set what the agent may do: from the next prompt on, but nothing more is changed at once in read-only mode."""
+        """Set what the agent may do: what is stricter holds at once, what is looser from the next prompt on."""
         session = self._session(session_id)
         if mode_id not in get_args(Mode):
             raise invalid(f"there is no mode {mode_id!r:.100}; there are: {', '.join(get_args(Mode))}")
@@ -214,7 +216,7 @@ class AcpAgent:
 
 
 async def serve_stdio(sessions: Sessions, settings: Settings, options: Options) -> None:
-    """Serve the editor at stdin and stdout until it is gone.
+    """Serve the editor at stdin and stdout until it is gone, or a signal ends this process.
 
     Whatever else is printed by this process or its children goes to stderr, and none of them reads what the editor
     sends.
@@ -229,8 +231,21 @@ async def serve_stdio(sessions: Sessions, settings: Settings, options: Options) 
             agent = AcpAgent(sessions, settings, options, tasks)
             transport = StdioTransport(os.fdopen(source, "rb"), target)
             connection = AgentSideConnection(agent, transport, listening=False, use_unstable_protocol=True)  # type: ignore[arg-type] # some methods are optional
+            listening = anyio.CancelScope()
+
+            async def end_at_signal(*, task_status: TaskStatus[None]) -> None:
+                with anyio.open_signal_receiver(*_ENDING) as signals:
+                    task_status.started()
+                    async for _ in signals:
+                        break
+                # A second one ends the process at once.
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                listening.cancel()
+
+            await tasks.start(end_at_signal)
             try:
-                await connection.listen()
+                with listening:
+                    await connection.listen()
             finally:
                 with anyio.CancelScope(shield=True):
                     await agent.close()

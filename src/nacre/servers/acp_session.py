@@ -19,16 +19,21 @@ from nacre.agent.actor import UserMessage
 from nacre.agent.ports import Answer, Approval, Event, Notice
 from nacre.config import Settings
 from nacre.errors import NacreError, SessionBusy, Stopped, ungroup
+from nacre.history.message_text import text_of
+from nacre.messages import Message
+from nacre.render.text import visible_line
 from nacre.runtime import App, Options, run_agent
 from nacre.runtime.chat_start import opening_meta
 from nacre.runtime.folder import open_folder
 from nacre.servers.acp_params import BUSY, FAILED
 from nacre.servers.acp_questions import ask_for_servers, ask_for_trust
-from nacre.servers.acp_updates import Calls, Update, thought
+from nacre.servers.acp_updates import Calls, Update, agent_text, thought
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_STOP_REASONS = {"length": "max_tokens", "steps": "max_turn_requests"}
+"""By why an answer stopped. The protocol's "refusal" says that the prompt is forgotten, and no prompt is."""
 
 
 class Server(Protocol):
@@ -87,6 +92,8 @@ class EditorSession:
         if isinstance(app, NacreError):
             raise app
         self._app = app
+        # The mode of this session may change during a turn: what is stricter then holds at once.
+        app.mode_limit = lambda: self.mode
         for note in app.notes:
             update.put(Notice(note))
         return app
@@ -156,7 +163,7 @@ class EditorSession:
         self.is_at_turn, self._cancelled = True, anyio.Event()
         try:
             async with _updates(self._server, self.key) as update:
-                await self._answer(content, update)
+                answer = await self._answer(content, update)
         except (_Cancelled, Stopped):
             return "cancelled"
         except SessionBusy as error:
@@ -166,9 +173,12 @@ class EditorSession:
             raise RequestError(FAILED, str(error)) from error
         finally:
             self.is_at_turn = False
-        return "cancelled" if self._cancelled.is_set() else "end_turn"
+        if self._cancelled.is_set():
+            return "cancelled"
+        stopped = answer.extra.get("stopped") if answer is not None else None
+        return _STOP_REASONS.get(str(stopped), "end_turn")
 
-    async def _answer(self, content: str | list[Any], update: _Updates) -> None:
+    async def _answer(self, content: str | list[Any], update: _Updates) -> Message | None:
         app = await self.start(update)
         if self._cancelled.is_set():
             raise _Cancelled
@@ -176,16 +186,25 @@ class EditorSession:
         text = content if isinstance(content, str) else str(content[-1].get("text", ""))
         meta = opening_meta(app.sessions, self.key, cwd=str(self.folder), text=text)
         inbound = UserMessage(key=self.key, content=content, sender="editor", meta=meta)
+        answer: Message | None = None
         failure: NacreError | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._stop_when_cancelled, app)
-            try:
-                await app.kernel.deliver(inbound, emit=update.put, ask=self._ask_with(update))
-            except NacreError as error:
-                failure = error
-            tasks.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._stop_when_cancelled, app)
+                try:
+                    answer = await app.kernel.deliver(inbound, emit=update.put, ask=self._ask_with(update))
+                except NacreError as error:
+                    failure = error
+                tasks.cancel_scope.cancel()
+        finally:
+            for one in update.calls.end_all():
+                update.add(one)
         if failure is not None:
             raise failure
+        if answer is not None and answer.extra.get("stopped") in {"steps", "repeated"}:
+            # A mark of ours instead of an answer, which no model has said.
+            update.add(agent_text(text_of(answer)))
+        return answer
 
     async def _stop_when_cancelled(self, app: App) -> None:
         """Stop the turn once the user cancelled; before it has begun there is nothing to stop yet."""
@@ -225,21 +244,18 @@ class EditorSession:
     def _ask_with(self, update: _Updates) -> Any:
         async def ask(approval: Approval) -> Answer:
             """Ask the editor's user about a call, after everything that happened before was shown."""
-            if self.mode == "read-only":
-                # It was set in the middle of this turn.
-                return "no"
-            calls = update.calls
-            for one in calls.begin(approval.call, approval.change, status="pending"):
+            begun, call = update.calls.ask(approval)
+            for one in begun:
                 update.add(one)
             await update.flush()
             options = [schema.PermissionOption(option_id="yes", name="Allow once", kind="allow_once")]
             if approval.always:
                 where = "in this folder" if approval.scope == "folder" else "in this session"
-                rules = ", ".join(approval.always)
-                name = f"Always {where}: {rules}"
+                wanted = f", as the skill {visible_line(approval.skill)} wants" if approval.skill else ""
+                rules = ", ".join(map(visible_line, approval.always))
+                name = f"Always {where}{wanted}: {rules}"
                 options.append(schema.PermissionOption(option_id="always", name=name, kind="allow_always"))
             options.append(schema.PermissionOption(option_id="no", name="Reject", kind="reject_once"))
-            call = schema.ToolCallUpdate(tool_call_id=calls.id_of(approval.call), raw_input=approval.call.arguments)
             try:
                 answer = await self._question(call, options)
             except _Cancelled:
@@ -247,7 +263,13 @@ class EditorSession:
                 self.cancel()
                 await anyio.sleep_forever()
                 return "no"
-            return "always" if answer == "always" and approval.always else "yes" if answer == "yes" else "no"
+            if answer not in {"yes", "always"} or (answer == "always" and not approval.always):
+                return "no"
+            if approval.session:
+                # No event says that a call of a delegated task begins.
+                for one in update.calls.begin(approval.call, session=approval.session, status="in_progress"):
+                    update.add(one)
+            return "always" if answer == "always" else "yes"
 
         return ask
 

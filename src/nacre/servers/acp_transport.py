@@ -55,6 +55,9 @@ class StdioTransport:
                 continue
             problem = _problem(message)
             if not problem:
+                if "method" not in message and message.get("error") is not None:
+                    # An answer that is an error too is none: what it says besides must not count as a yes.
+                    message.pop("result", None)
                 return dict(message)
             await self._refuse(message.get("id") if isinstance(message, dict) else None, _REQUEST, problem)
         return None

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
 from typing import Any
 
 from acp import schema
+from msgspec import Struct
 
-from nacre.agent.ports import Called, Change, Event, Notice, Output, Returned, Text, Thought
+from nacre.agent.ports import (
+    Approval,
+    Called,
+    Change,
+    ChildReturned,
+    Event,
+    Notice,
+    Output,
+    Returned,
+    Text,
+    Thought,
+)
 from nacre.errors import NacreError
 from nacre.history.message_text import text_of
 from nacre.history.pairing import as_shown
 from nacre.messages import Message, ToolCall
+from nacre.render.text import visible, visible_line
+from nacre.render.turn import SUBJECTS
 
 Update = (
     schema.UserMessageChunk
@@ -31,9 +46,19 @@ _KINDS: dict[str, Any] = {
     "shell": "execute",
     "web_fetch": "fetch",
 }
+_ABOUT = {
+    "list_files": "pattern",
+    "search_sessions": "query",
+    "use_skill": "name",
+    "remember": "fact",
+    "forget": "fact",
+}
+"""Of our tools, the argument that says what a call is about, where that is none of the usual ones."""
 _MAX_TITLE = 200
 _MAX_TEXT = 100_000
+_SHOWN_AS_CHANGE = ("path", "content", "old_text", "new_text", "all")
 UNKNOWN = "interrupted, outcome unknown"
+NOT_RUN = "not run: the turn ended"
 
 
 # ---- texts
@@ -73,56 +98,74 @@ def _text(text: str) -> schema.TextContentBlock:
 # ---- calls
 
 
-class Calls:
-    """The tool calls of one turn: each begins once, under an id that no other call of the session has.
+class _Card(Struct):
+    """A call that began and has not ended, as the editor knows it."""
 
-    Models may use an id again once its call has ended: what the editor shows of one must not be that of another.
-    `preview` tells what a call would do to a file, and `folder` is where its path is relative to.
+    id: str
+    call: ToolCall
+    diffs: list[Any]
+    is_running: bool
+
+
+class Calls:
+    """The tool calls of one turn and of the tasks it delegates: each is a card with an id that no other call has.
+
+    Models may use the id of a call again once it has ended, and delegated sessions have ids of their own: what the
+    editor shows of one call must not be that of another. `preview` tells what a call would do to a file, and `folder`
+    is where its path is relative to. `session` is that of a delegated task, "" for the turn's own calls.
     """
 
     def __init__(self, turn: str, *, folder: str, preview: Callable[[ToolCall], Change | None]) -> None:
         self._turn, self._folder, self._preview = turn, folder, preview
-        self._diffs: dict[str, list[Any]] = {}
-        """Of the calls that began and have not ended."""
-        self._ended: Counter[str] = Counter()
+        self._open: dict[tuple[str, str], _Card] = {}
+        self._numbers = count()
 
-    def id_of(self, call: ToolCall) -> str:
-        return f"{self._turn}.{self._ended[call.id]}:{call.id}"
-
-    def begin(self, call: ToolCall, change: Change | None, *, status: Any) -> list[Update]:
+    def begin(self, call: ToolCall, *, session: str = "", change: Change | None = None, status: Any) -> list[Update]:
         """A call appears, or goes on if it did before."""
-        if call.id in self._diffs:
-            return [
-                schema.ToolCallProgress(session_update="tool_call_update", tool_call_id=self.id_of(call), status=status)
-            ]
-        path = call.arguments.get("path") if isinstance(call.arguments, dict) else None
-        where = os.path.join(self._folder, path) if isinstance(path, str) else ""  # noqa: PTH118 - a name for the editor
-        self._diffs[call.id] = [_diff(change, self._folder)] if change is not None else []
-        return [
-            schema.ToolCallStart(
-                session_update="tool_call",
-                tool_call_id=self.id_of(call),
-                title=title_of(call),
-                kind=_KINDS.get(call.name, "other"),
-                status=status,
-                content=self._diffs[call.id] or None,
-                locations=[schema.ToolCallLocation(path=where)] if where else None,
-                raw_input=call.arguments,
-            )
-        ]
+        is_running = status == "in_progress"
+        if (card := self._open.get((session, call.id))) is not None:
+            card.is_running = is_running
+            return [schema.ToolCallProgress(session_update="tool_call_update", tool_call_id=card.id, status=status)]
+        diffs: list[Any] = [_diff(change, self._folder)] if change is not None else []
+        card = _Card(f"{self._turn}.{next(self._numbers)}", call, diffs, is_running)
+        self._open[session, call.id] = card
+        start = schema.ToolCallStart(
+            session_update="tool_call", tool_call_id=card.id, status=status, content=diffs or None, **self._about(call)
+        )
+        return [start]
 
-    def end(self, call: ToolCall, output: Output) -> list[Update]:
+    def ask(self, approval: Approval) -> tuple[list[Update], schema.ToolCallUpdate]:
+        """What the editor has to know before a question, and the call of that, with all that will run.
+
+        A call that runs may ask again, about other arguments: its card stays the same.
+        """
+        call, session = approval.call, approval.session
+        is_new = (session, call.id) not in self._open
+        begun = self.begin(call, session=session, change=approval.change, status="pending") if is_new else []
+        card = self._open[session, call.id]
+        # Editors may show the question alone, so all of it is said again.
+        content = list(_explain(approval, self._folder))
+        return begun, schema.ToolCallUpdate(tool_call_id=card.id, content=content, **self._about(call))
+
+    def end(self, call: ToolCall, output: Output, *, session: str = "") -> list[Update]:
         """A call has its result; a diff is shown with it if the change was made, and alone otherwise said why not."""
-        begun = [] if call.id in self._diffs else self.begin(call, None, status="pending")
-        diffs = self._diffs.pop(call.id)
+        begun = [] if (session, call.id) in self._open else self.begin(call, session=session, status="pending")
+        card = self._open.pop((session, call.id))
         ended = schema.ToolCallProgress(
             session_update="tool_call_update",
-            tool_call_id=self.id_of(call),
+            tool_call_id=card.id,
             status="failed" if output.failed else "completed",
-            content=[*([] if output.failed else diffs), *_output(call, output.text)],
+            content=[*([] if output.failed else card.diffs), *_output(call, output.text)],
         )
-        self._ended[call.id] += 1
         return [*begun, ended]
+
+    def end_all(self) -> list[Update]:
+        """The turn is over: what has no result will not get one."""
+        updates: list[Update] = []
+        for (session, _), card in list(self._open.items()):
+            text = UNKNOWN if card.is_running else NOT_RUN
+            updates += self.end(card.call, Output(text=text, failed=True), session=session)
+        return updates
 
     def updates(self, event: Event) -> list[Update]:
         """What an editor gets of an event."""
@@ -133,26 +176,63 @@ class Calls:
                 return [thought(text)] if text else []
             case Called(call=call):
                 change = None
-                if call.id not in self._diffs:
+                if ("", call.id) not in self._open:
                     try:
                         change = self._preview(call)
                     except (NacreError, OSError):
                         # The tool says what is wrong.
                         change = None
-                return self.begin(call, change, status="in_progress")
-            case Returned(call=call, output=output):
-                return self.end(call, output)
+                return self.begin(call, change=change, status="in_progress")
+            case Returned(call=call, output=output, session=session):
+                return self.end(call, output, session=session)
+            case ChildReturned(call=call, output=output, session=session):
+                # What nobody was asked about is not shown: its task says what came of it.
+                return self.end(call, output, session=session) if (session, call.id) in self._open else []
             case Notice(text=text):
                 return [thought(f"({text})\n")]
 
+    def _about(self, call: ToolCall) -> dict[str, Any]:
+        """The fields that say what a call is."""
+        path = call.arguments.get("path") if isinstance(call.arguments, dict) else None
+        where = os.path.join(self._folder, path) if isinstance(path, str) else ""  # noqa: PTH118 - a name for the editor
+        return {
+            "title": title_of(call),
+            "kind": _KINDS.get(call.name, "other"),
+            "locations": [schema.ToolCallLocation(path=where)] if where else None,
+            "raw_input": call.arguments,
+        }
+
 
 def title_of(call: ToolCall) -> str:
-    """A line about a call: its name, and what it is about."""
-    arguments = call.arguments if isinstance(call.arguments, dict) else {}
-    texts = [value for value in arguments.values() if isinstance(value, str)]
-    line = " ".join(texts[0].split()) if texts else ""
-    line = f"{line[:_MAX_TITLE]}…" if len(line) > _MAX_TITLE else line
-    return f"{call.name}: {line}" if line else call.name
+    """A line about a call: its name, and what it is about, by fields that the model does not choose."""
+    arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
+    fields = [_ABOUT[call.name]] if call.name in _ABOUT else SUBJECTS
+    subject = next((arguments[field] for field in fields if isinstance(arguments.get(field), str)), "")
+    return _clip(": ".join(visible_line(part) for part in (call.name, subject) if part))
+
+
+def _explain(approval: Approval, folder: str) -> Iterator[Any]:
+    """What a person has to know for an answer: the task that asks, the change to a file, all other arguments whole."""
+    if approval.task:
+        yield _block(f"Asked by the delegated task: {fence_line(_clip(visible_line(approval.task)))}")
+    given = approval.call.arguments
+    rest = dict(given) if isinstance(given, Mapping) else {"arguments": given}
+    if approval.change is not None:
+        yield _diff(approval.change, folder)
+        rest = {field: value for field, value in rest.items() if field not in _SHOWN_AS_CHANGE}
+    # What the call is about comes first, however many others the model gives.
+    for field in sorted(rest, key=lambda field: field not in SUBJECTS):
+        value = rest[field]
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield _block(f"{fence_line(visible_line(field))}\n{fence(visible(text))}")
+
+
+def _clip(line: str) -> str:
+    return f"{line[:_MAX_TITLE]}…" if len(line) > _MAX_TITLE else line
+
+
+def _block(text: str) -> schema.ContentToolCallContent:
+    return schema.ContentToolCallContent(type="content", content=_text(text))
 
 
 def _diff(change: Change, folder: str) -> schema.FileEditToolCallContent:
@@ -170,7 +250,7 @@ def _output(call: ToolCall, text: str) -> list[Any]:
         text = f"{text[:_MAX_TEXT]}\n… {len(text) - _MAX_TEXT:,} more characters"
     if _KINDS.get(call.name) == "execute":
         text = fence(text)
-    return [schema.ContentToolCallContent(type="content", content=_text(text))]
+    return [_block(text)]
 
 
 # ---- what was said before
@@ -199,7 +279,7 @@ def replay(messages: Iterable[Message], *, summary: str, folder: str) -> Iterato
             calls = Calls(f"h{at}", folder=folder, preview=lambda _: None)
             for call in message.tool_calls or ():
                 waiting[call.id] = call
-                yield from calls.begin(call, None, status="pending")
+                yield from calls.begin(call, status="pending")
         elif message.role == "tool":
             if (found := waiting.pop(message.tool_call_id or "", None)) is not None:
                 yield from calls.end(found, Output(text=text_of(message), failed=bool(message.extra.get("failed"))))

@@ -14,6 +14,7 @@ from nacre.messages import ToolCall
 from nacre.tools.permission_rules import Judge, Rule, Rules, Verdict, parse_readable, parse_rule
 
 Mode = Literal["ask", "read-only", "yolo"]
+_STRICTEST_FIRST: tuple[Mode, ...] = ("read-only", "ask", "yolo")
 _BY_EFFECT: Mapping[Effect, Verdict] = {"read": "allow", "write": "ask", "run": "ask"}
 # It only reads, but an address can carry away what was read.
 _BY_NAME: Mapping[str, Verdict] = {"web_fetch": "ask"}
@@ -47,9 +48,11 @@ class Grounds(Struct, frozen=True, kw_only=True):
     """What calls are judged by.
 
     Paths of calls are relative to `base`, those of rules to `root`, else to `base` too.
-    `confined` has the tools that `yolo` allows: those that stay in the folder and the sandbox. `is_protected` tells
-    whether a path may only be written after asking, whatever rules say. `preview` is what a call would do to a file.
-    `keep` stores rules that a person allowed always in this folder; without it they hold for the session.
+    `limit` is the most that `mode` may be now: it is asked at each call, so that a turn can be held to less than it
+    began with. `confined` has the tools that `yolo` allows: those that stay in the folder and the sandbox.
+    `is_protected` tells whether a path may only be written after asking, whatever rules say. `preview` is what a call
+    would do to a file. `keep` stores rules that a person allowed always in this folder; without it they hold for the
+    session.
     `skills` has the rules that each skill asks for; those of `trusted_skills` (patterns) hold while it is used.
     """
 
@@ -58,6 +61,7 @@ class Grounds(Struct, frozen=True, kw_only=True):
     root: str = ""
     base: str = "."
     mode: Mode = "ask"
+    limit: Callable[[], Mode] = lambda: "yolo"
     confined: frozenset[str] = frozenset()
     is_protected: Callable[[str], bool] = lambda _: False
     preview: Callable[[ToolCall], Change | None] = lambda _: None
@@ -110,17 +114,20 @@ class Approvals:
             return "ask"
         if by_rule == "allow":
             return "allow"
-        return "allow" if grounds.mode == "yolo" and name in grounds.confined else by_tool
+        return "allow" if self._mode == "yolo" and name in grounds.confined else by_tool
 
     async def __call__(self, tool: Tool, call: ToolCall) -> str:
         """Decide about a call: "" if it may run, else why not, for the model and for a person."""
-        verdict = self.verdict(tool, call)
+        verdict, refusal = self.verdict(tool, call), ""
+        if verdict == "ask":
+            refusal = await self._ask_person(tool, call)
+            # The mode may have become stricter meanwhile.
+            verdict = self.verdict(tool, call)
         if verdict == "deny":
             reason = "a rule of the configuration denies it"
             if self._is_read_only(tool):
                 reason = "this conversation is read-only"
             return f"{tool.spec.name} was not run: {reason}. Do without it."
-        refusal = await self._ask_person(tool, call) if verdict == "ask" else ""
         # A skill is in use from its loading on.
         skill = str(_arguments(call).get("name", ""))
         if not refusal and call.name == _SKILL and skill in self._grounds.skills and skill not in self._in_use:
@@ -140,7 +147,7 @@ class Approvals:
             return f"{name} was not run: it needs approval, and nobody can be asked here{advice}. Do without it."
         # One question at a time; the answer to the one before may settle this one.
         async with self._asking:
-            if self.verdict(tool, call) == "allow":
+            if self.verdict(tool, call) != "ask":
                 return ""
             # The skill in use that asks for the call, if one does.
             skill = ""
@@ -166,8 +173,12 @@ class Approvals:
             return ""
         return f"{name} was not run: the user said no. Ask what they want instead, or do without it."
 
+    @property
+    def _mode(self) -> Mode:
+        return min(self._grounds.mode, self._grounds.limit(), key=_STRICTEST_FIRST.index)
+
     def _is_read_only(self, tool: Tool) -> bool:
-        return self._grounds.mode == "read-only" and tool.effect != "read"
+        return self._mode == "read-only" and tool.effect != "read"
 
     def _is_protected(self, call: ToolCall) -> bool:
         path = _arguments(call).get("path")

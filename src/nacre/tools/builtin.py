@@ -109,7 +109,7 @@ class Children(Protocol):
         """How many parents a session has; 0 for one that a person began."""
 
     async def run(self, task: Task, emit: Emit) -> Report:
-        """Run a new child to its end, and pass on the calls in it that were refused; it is cancelled with the call."""
+        """Run a new child to its end, and pass on what its calls gave; it is cancelled with the call."""
 
 
 def delegate_tool(

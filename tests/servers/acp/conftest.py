@@ -22,7 +22,8 @@ LIMIT = 64 * 1024 * 1024
 class Model:
     """A server with the interface of OpenAI that answers one step of a script per request.
 
-    A piece of a step is a text, {"thinks": …}, {"call": name, …arguments}, or {"wait": event}.
+    A piece of a step is a text, {"thinks": …}, {"call": name, …arguments}, {"reach": event} which is set then,
+    {"wait": event}, or {"finish": reason}. The calls of each answer are numbered from the start, as some servers do.
     """
 
     def __init__(self) -> None:
@@ -72,14 +73,18 @@ def _chunks(step: list[Any], number: int) -> Iterator[str]:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
         return json.dumps({"id": f"r{number}", "object": "chat.completion.chunk", "choices": [choice]})
 
-    calls = 0
+    calls, finish = 0, ""
     for piece in step:
         if isinstance(piece, str):
             yield chunk({"content": piece})
         elif "thinks" in piece:
             yield chunk({"reasoning_content": piece["thinks"]})
+        elif "reach" in piece:
+            piece["reach"].set()
         elif "wait" in piece:
             piece["wait"].wait(60)
+        elif "finish" in piece:
+            finish = piece["finish"]
         else:
             arguments = json.dumps({name: value for name, value in piece.items() if name != "call"})
             function = {"name": piece["call"], "arguments": arguments}
@@ -87,7 +92,7 @@ def _chunks(step: list[Any], number: int) -> Iterator[str]:
                 {"tool_calls": [{"index": calls, "id": f"call_{calls}", "type": "function", "function": function}]}
             )
             calls += 1
-    yield chunk({}, "tool_calls" if calls else "stop")
+    yield chunk({}, finish or ("tool_calls" if calls else "stop"))
     yield "[DONE]"
 
 
@@ -98,6 +103,8 @@ class Editor:
         self.updates: list[Any] = []
         self.questions: list[Any] = []
         self.answer: Callable[[Any, list[Any]], str | None] = lambda call, options: "yes"
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
         self.news = asyncio.Event()
         self.process: Any = None
         self.agent: Any = None
@@ -105,6 +112,7 @@ class Editor:
     async def request_permission(self, session_id: str, tool_call: Any, options: list[Any], **_: Any) -> Any:
         self.questions.append((tool_call, options))
         self.news.set()
+        await self.may_answer.wait()
         chosen = self.answer(tool_call, options)
         if chosen is None:
             return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
@@ -120,6 +128,17 @@ class Editor:
     def of(self, kind: str) -> list[Any]:
         return [update for update in self.updates if update.session_update == kind]
 
+    @property
+    def cards(self) -> dict[str, Any]:
+        """The calls as they are shown now: how each began, with the updates that came since."""
+        found = {start.tool_call_id: start.model_copy() for start in self.of("tool_call")}
+        assert len(found) == len(self.of("tool_call"))
+        for update in self.of("tool_call_update"):
+            for field in ("title", "status", "content"):
+                if (value := getattr(update, field)) is not None:
+                    setattr(found[update.tool_call_id], field, value)
+        return found
+
     def text(self, kind: str = "agent_message_chunk") -> str:
         return "".join(getattr(update.content, "text", "") for update in self.of(kind))
 
@@ -131,6 +150,12 @@ class Editor:
     async def ask(self, key: str, *words: Any) -> str:
         blocks = [schema.TextContentBlock(type="text", text=one) if isinstance(one, str) else one for one in words]
         response = await asyncio.wait_for(self.agent.prompt(session_id=key, prompt=blocks), 60)
+        # Whatever the turn was: every call is over, and each question was about the call that it points at.
+        assert {card.status for card in self.cards.values()} <= {"completed", "failed"}
+        for call, _ in self.questions:
+            if not call.tool_call_id.startswith("question:"):
+                card = self.cards[call.tool_call_id]
+                assert (card.title, card.kind, card.raw_input) == (call.title, call.kind, call.raw_input)
         return str(response.stop_reason)
 
 
@@ -140,8 +165,8 @@ class Place:
     def __init__(self, folder: Path, model: Model) -> None:
         self.model, self.root, self.folder = model, folder / "store", folder / "project"
         self.folder.mkdir()
-        config = folder / "config.toml"
-        config.write_text(
+        self.config = folder / "config.toml"
+        self.config.write_text(
             f'[agent]\nmodel = "openai/scripted"\ntitles = false\n[openai]\nbase_url = "{model.url}"\n'
             "[memory]\nenabled = false\n"
         )
@@ -149,11 +174,16 @@ class Place:
         self.environ = {
             **kept,
             "NACRE_HOME": str(self.root),
-            "NACRE_CONFIG": str(config),
+            "NACRE_CONFIG": str(self.config),
             "XDG_STATE_HOME": str(folder / "state"),
             "XDG_CACHE_HOME": str(folder / "cache"),
             "OPENAI_API_KEY": "none",
         }
+
+    def configure(self, text: str) -> None:
+        """Add tables to the configuration."""
+        with self.config.open("a") as config:
+            config.write(text)
 
     async def start(self, *words: str) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE

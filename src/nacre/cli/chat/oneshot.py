@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from nacre.agent.actor import UserMessage
 from nacre.agent.kernel import AnyKernel
-from nacre.agent.ports import Ask, Called, Emit, Event, Notice, Returned, Text, Thought
+from nacre.agent.ports import Ask, Called, ChildReturned, Emit, Event, Notice, Returned, Text, Thought
 from nacre.cli.chat.plain_input import asker
 from nacre.cli.chat.questions import ask_with
 from nacre.cli.chat.resume import resume_command, tell_how_to_resume
@@ -245,7 +245,7 @@ class _Turn:
                     self.refusals.append(refusal(call, output))
             case Thought():
                 self._has_thought = True
-            case Notice():
+            case ChildReturned() | Notice():
                 pass
 
     def details(self, text: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nacre.agent.ports import Called, Event, Notice, Output, Returned, Text, Thought
+from nacre.agent.ports import Called, ChildReturned, Event, Notice, Output, Returned, Text, Thought
 from nacre.cli.one_line import clean
 from nacre.cli.output import Out
 from nacre.messages import ToolCall
@@ -156,6 +156,8 @@ class JsonLinesOutput(TurnOutput):
                     self._start(call)
                 result = {"text": output.text, "failed": output.failed, "refused": output.is_refused}
                 self._print("tool_result", id=call.id, name=call.name, **result)
+            case ChildReturned():
+                pass
             case Notice(text):
                 self._print("notice", text=text)
 

@@ -44,7 +44,7 @@ def run(args: Namespace, out: Out) -> int:
         mode="read-only" if args.read_only else "ask",
     )
     with open_store(args, create=True) as sessions:
-        # The thread that reads stdin cannot be stopped; nothing that was acknowledged is lost.
+        # Until it serves, and where a second one comes: nothing that was acknowledged is lost.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
             anyio.run(serve_stdio, sessions, config.load(), options)

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from nacre.agent.actor import UserMessage
-from nacre.agent.ports import Called, Emit, Notice, Returned, Text, Thought
+from nacre.agent.ports import Called, ChildReturned, Emit, Notice, Returned, Text, Thought
 from nacre.keys import is_internal
 from nacre.runtime import App
 from nacre.runtime.redaction import Erasure
@@ -124,6 +124,8 @@ async def _stream_turn(running: Running[schemas.Sent], heartbeat: float) -> Asyn
                 yield event({"call": call.to_mapping()}, name="called")
             case Returned(call, output):
                 yield event({"id": call.id, "text": output.text, "failed": output.failed}, name="returned")
+            case ChildReturned():
+                pass
     try:
         yield event(running.outcome(), name="answer")
     except Exception as error:  # noqa: BLE001 - the status is sent; what went wrong is an event now

@@ -12,7 +12,20 @@ import anyio
 from anyio import to_thread
 from msgspec import Struct
 
-from nacre.agent.ports import Answer, Approval, Ask, Called, Effect, Emit, Event, Notice, Returned, Text, Thought
+from nacre.agent.ports import (
+    Answer,
+    Approval,
+    Ask,
+    Called,
+    ChildReturned,
+    Effect,
+    Emit,
+    Event,
+    Notice,
+    Returned,
+    Text,
+    Thought,
+)
 from nacre.messages import Message, ToolCall
 from nacre.render.html import blocks_html, escape
 from nacre.render.text import one_line
@@ -196,6 +209,8 @@ class Stage:
                 self.doing = "thinking …"
             case Notice(text):
                 self.doing = escape(one_line(text))
+            case ChildReturned():
+                return
         self.touch()
 
     def touch(self) -> None:
