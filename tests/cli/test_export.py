@@ -13,6 +13,7 @@ from nacre.cli.commands.transfer import write
 from nacre.cli.failures import PARTIAL, Failure
 from nacre.storage.format import unseal
 from tests.cli.conftest import Nacre
+from tests.item_orders import ORDERS
 from tests.legacy.picoclaw import Picoclaw
 from tests.paths import log_of
 
@@ -268,3 +269,18 @@ def test_a_dry_run_for_picoclaw_writes_nothing(talk: Nacre, tmp_path: Path) -> N
 def test_other_formats_need_a_session(talk: Nacre) -> None:
     code, _, err = talk("sessions", "export")
     assert (code, "which session?" in err) == (2, True)
+
+
+@pytest.mark.parametrize("form", ["md", "html"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_call_is_exported_with_its_result_whichever_framework_stored_it(
+    nacre: Nacre, order: str, form: str
+) -> None:
+    count = sum(len(message.tool_calls) for message in ORDERS[order])
+    with nacre.sessions() as sessions:
+        sessions.add_messages("k", ORDERS[order])
+    _, out, _ = nacre("sessions", "export", "k", "--format", form)
+    shown = out[out.index("hi") :]
+    # In HTML each result is in the folded line, too.
+    times = 2 if form == "html" else 1
+    assert ("no result" in shown, shown.count("A!") + shown.count("B!")) == (False, times * count)

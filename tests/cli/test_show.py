@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from nacre.history.session_state import RULES
 from nacre.storage.file_store import FileStore
 from nacre.storage.system import System
 from tests.cli.conftest import Nacre
+from tests.item_orders import ORDERS
 from tests.paths import log_of
 
 
@@ -225,3 +227,28 @@ def test_every_record_is_read_once(root: Path, view: Callable[[library.Sessions,
         found = view(sessions, "k")
     assert (len(found.stored), found.cover.usage and found.cover.usage.input) == (200, 7)
     assert system.read < 1.5 * log_of(root, "k").stat().st_size
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_call_is_shown_with_its_result_whichever_framework_stored_it(nacre: Nacre, order: str) -> None:
+    count = sum(len(message.tool_calls) for message in ORDERS[order])
+    with nacre.sessions() as sessions:
+        first = sessions.add_messages("k", ORDERS[order]) - len(ORDERS[order]) + 1
+    for how in ([], ["--full"], ["--all"], ["--last", "20"]):
+        _, out, _ = nacre("sessions", "show", "k", *how)
+        assert ("no result" in out, out.count("A!") + out.count("B!")) == (False, count)
+        assert "tool" not in re.findall(r"#\d+ (\w+)", out)
+    for n, message in enumerate(ORDERS[order], first):
+        if message.tool_calls:
+            _, out, _ = nacre("sessions", "show", "k", "--entry", str(n))
+            assert ("no result" in out, out.count("!")) == (False, len(message.tool_calls))
+
+
+def test_a_call_that_was_interrupted_says_so_until_its_result_is_there(nacre: Nacre) -> None:
+    said = ORDERS["an approval"]
+    with nacre.sessions() as sessions:
+        sessions.add_messages("k", said[:3])
+    assert "no result" in nacre("sessions", "show", "k")[1]
+    with nacre.sessions() as sessions:
+        sessions.add_messages("k", said[3:])
+    assert "no result" not in nacre("sessions", "show", "k")[1]

@@ -22,6 +22,7 @@ from nacre.storage.view import LogView, Reading, reading
 from nacre.web.api.queries import transcript
 from nacre.web.pages import message_html, search_page, urls
 from nacre.web.pages.message_html import marker, snippet
+from tests.item_orders import ORDERS
 from tests.web.browser.site import asked, called, fill, got, posted, returned, said
 
 HOSTILE = "<script>alert(1)</script> [x](javascript:alert(1)) \u202e\x1b[31m \"' <img src=x onerror=alert(1)>"
@@ -516,3 +517,29 @@ def test_what_was_stored_with_other_messages_is_not_forked_in_their_middle(sessi
     sessions.add_messages("k", [said("user", "a"), said("assistant", "b"), said("user", "c")])
     first = next(sessions.records("k", "msg")).n
     assert posted(sessions, "/do/fork/k", at=str(first)).status_code == 409
+
+
+# ---- the order in which frameworks store calls and results
+
+
+@pytest.mark.parametrize("before", [0, CHUNK - 2])
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_call_is_on_the_page_with_its_result(sessions: Sessions, order: str, before: int) -> None:
+    count = sum(len(message.tool_calls) for message in ORDERS[order])
+    sessions.add_messages("k", [*[said("user", "x")] * before, *ORDERS[order]])
+    for html in (got(sessions, "/s/k"), got(sessions, "/s/k.md")):
+        assert "no result" not in html
+        assert "without result" not in html
+        assert len(re.findall("[AB]!", html)) >= count
+    shown = "".join(message_html.sections(chunk(sessions, number, Wanted()), str) for number in (0, 1))
+    assert "no result" not in shown
+    assert shown.count('class="tool"') == 0
+
+
+def test_calls_at_the_end_may_run_still_and_earlier_ones_do_not(sessions: Sessions) -> None:
+    sessions.add_messages("k", [said("user", "x"), *(called(id, "f") for id in "ab"), returned("a", "f", "done")])
+    html = got(sessions, "/s/k")
+    assert html.count("no result yet") == 1
+    assert "<em>no result</em>" not in html
+    sessions.add_message("k", "assistant", "so")
+    assert got(sessions, "/s/k").count("<em>no result</em>") == 1
