@@ -306,10 +306,17 @@ def test_an_erased_message_is_in_no_file_and_in_no_state(root: Path) -> None:
     assert [file for file in root.rglob("*") if file.is_file() and b"4711-0815" in file.read_bytes()] == []
 
 
+def wait_for_writes(sessions: nacre.Sessions, count: int) -> None:
+    """Wait until the writes of earlier steps are stored: a graph hands them, also its input, to a thread of its own."""
+    while sum(entry.data["k"] == "w" for entry in sessions.records("t", "x.langgraph")) < count:
+        time.sleep(0.001)
+
+
 def test_a_graph_that_is_running_does_not_store_again_what_was_erased(root: Path) -> None:
     with nacre.open(root) as sessions:
 
         def erase(_: MessagesState) -> dict[str, Any]:
+            wait_for_writes(sessions, 2)
             sessions.redact("t", sessions.snapshot("t").numbers[0])
             return {}
 
@@ -375,9 +382,7 @@ def test_an_edit_of_a_graph_that_is_running_does_not_store_again_what_was_erased
     with nacre.open(root) as sessions:
 
         def erase(_: MessagesState) -> dict[str, Any]:
-            # The graph stores its input as a write too, in a thread of its own.
-            while not any(entry.data["k"] == "w" for entry in sessions.records("t", "x.langgraph")):
-                time.sleep(0.001)
+            wait_for_writes(sessions, 1)
             sessions.redact("t", sessions.snapshot("t").numbers[1])
             return {}
 
