@@ -374,9 +374,9 @@ class Updates:
     async def listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """Tell of changes until the client has enough, or another needs the place; the answer says which are told.
+        """Tell of changes until the client has enough, or another needs the place; the answer names these sessions.
 
-        Sessions that are not there are not among them.
+        Sessions that are not there are not in it.
         """
         uris = frozenset(map(str, params.notifications.resource_subscriptions or ()))
         if len(uris) > _MAX_SUBSCRIPTIONS:
@@ -422,7 +422,7 @@ class Updates:
     def _add(self, new: _Subscription, versions: Mapping[str, Version | None]) -> None:
         """Note a subscription, and end the oldest of other clients if there are too many; raises MCPError.
 
-        Nobody says when a client of the older protocol is gone, and one of the newer may keep streams for ever.
+        Nobody says when a client of the older protocol is gone, and one of the newer may keep streams open without end.
         """
         others = [one for one in self._subscriptions if one.client != new.client]
         while self._is_full(new):
