@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -259,9 +259,11 @@ def test_a_window_is_the_end_of_what_is_paired(log: list[Message], summary: str,
 
 @FEW
 @given(histories(), st.integers(0, 600), st.integers(0, 12))
+@example([asks("", ""), Message(role="user"), result(""), result("")], 0, 0)
 def test_only_a_newest_turn_may_be_over_the_limits(log: list[Message], tokens: int, most: int) -> None:
     found = window(log, tokens=tokens, limit=most)
-    begin = max((at for at, message in enumerate(log) if message.role == "user"), default=0)
+    # A user's message without content is shown to no model, and begins no turn.
+    begin = max((at for at, message in enumerate(log) if message.role == "user" and pair([message])), default=0)
     if found.tokens > tokens or len(found.messages) > most + 1:
         newest = [message.content for message in pair(log[begin:])]
         assert len(found.messages) <= len(newest) + 1
