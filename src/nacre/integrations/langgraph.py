@@ -1207,6 +1207,7 @@ _FRESH = {
     kind: [(name, type(value)) for name, value in template.items() if type(value) in (dict, list)]
     for kind, template in _TEMPLATES.items()
 }
+_KEPT = {"+", "is_chat"}.union(*_TEMPLATES.values())
 _CALL = {"name", "args", "id", "type"}
 
 
@@ -1414,10 +1415,16 @@ def _id_of_others(result: Message) -> str | None:
 
 def _is_ours(message: Message) -> bool:
     """Tell whether a saver has stored a message: anybody may have used its name for something else."""
-    kept = message.extra.get(NAME)
+    kept, role = message.extra.get(NAME), message.role
     if type(kept) is not dict:
         return False
-    return "t" in kept if "b" in kept else "is_chat" in kept or message.role in _CLASSES
+    if "b" in kept:
+        return "t" in kept
+    if not isinstance(kept.get("id"), str | None) or not kept.keys() <= _KEPT:
+        return False
+    if role == "tool":
+        return message.tool_call_id is not None
+    return "is_chat" in kept or (role in _CLASSES and (role != "chat" or "role" in kept))
 
 
 def _from_other(message: Message, id: str) -> BaseMessage:

@@ -13,6 +13,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 import nacre
 from nacre import Message, ToolCall
 from nacre.integrations.langgraph import NacreSaver, read_messages
+from tests.integrations.langgraph.test_messages import exact
+from tests.integrations.others import UNKNOWN
 
 THREAD: Any = {"configurable": {"thread_id": "t"}}
 INTERRUPTED = "interrupted, outcome unknown"
@@ -170,3 +172,35 @@ def test_a_result_that_came_after_the_history_was_read_leaves_with_a_warning(cap
         assert [message.partition(" are")[0] for message in caplog.messages] == [
             f"thread 't': messages that others wrote ({left})"
         ]
+
+
+# ---- whatever they stored
+
+
+ODD = [
+    Message(role="system"),
+    Message(role="system", content=[{"type": "thinking", "thinking": "hm"}]),
+    Message(role="system", tool_calls=(ToolCall(id="c1", name="look", arguments="{broken"),)),
+    Message(role="system", content=[{"type": "hologram", "data": b"x"}, 5, None, {}]),
+    Message(role="assistant", tool_calls=(ToolCall(id="c1", extra={"type": "custom"}),)),
+    Message(role="critic", content="no role of LangChain's", name="ü"),
+    *(
+        Message(role=role, content="not yours", extra={"langgraph": value})
+        for role in ("system", "user", "assistant", "tool", "critic", "chat")
+        for value in UNKNOWN
+    ),
+]
+
+
+@pytest.mark.parametrize("message", ODD, ids=map(str, range(len(ODD))))
+def test_a_graph_goes_on_after_an_odd_message_of_others(message: Message) -> None:
+    with nacre.open(":memory:") as sessions:
+        sessions.add_messages("t", [Message(role="user", content="Well?"), message])
+        state = run(sessions, AIMessage("done"))
+        assert [one.text for one in state if one.text not in ("", INTERRUPTED)][-2:] == ["And then?", "done"]
+        assert exact(read_state(sessions)) == exact(state)
+    with nacre.open(":memory:") as sessions:
+        sessions.add_messages("t", [Message(role="user", content="Well?"), message])
+        # A graph that is not given it.
+        make_graph(sessions, AIMessage("done")).invoke({"messages": [HumanMessage("Hi")]}, THREAD, durability="sync")
+        assert [one.text for one in read_state(sessions)] == ["Hi", "done"]
