@@ -26,7 +26,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from operator import attrgetter, itemgetter
+from operator import attrgetter, is_, itemgetter
 from threading import Lock, RLock
 from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -857,20 +857,24 @@ class NacreSaver(BaseCheckpointSaver[int]):
         if start:
             rest, fields, contents = rest[start:], fields[start:], contents[start:]
         size = min(len(rest), len(wanted))
-        if size == len(rest):
-            # The same objects are equal at once; only their contents may have been changed in place.
-            same = wanted[:size] if size < len(wanted) else wanted
-            parts = known.parts_to_compare(size)
-            if same == rest and all(list(map(_content, fields[part])) == contents[part] for part in parts):
-                checked = min(size, len(known.last))
-                last = [_pack(dump_message(message, self.serde)) for message in same[size - checked :]]
-                if last == known.last[len(known.last) - checked :]:
-                    return size
-                size -= next(checked - at for at in range(checked) if last[at] != known.last[at - checked])
-                return size
-        return next(
-            (at for at in range(size) if wanted[at] != rest[at] or wanted[at].content != contents[at]),
-            size,
+        same = wanted[:size] if size < len(wanted) else wanted
+        parts = known.parts_to_compare(size) if size == len(rest) and all(map(is_, same, rest)) else ()
+        # The same objects are equal at once; only their contents may have been changed in place.
+        if not parts or any(list(map(_content, fields[part])) != contents[part] for part in parts):
+            size = next((at for at in range(size) if not self._is_same(same[at], rest[at], contents[at])), size)
+        if size < len(rest):
+            return size
+        checked = min(size, len(known.last))
+        last = [_pack(dump_message(message, self.serde)) for message in same[size - checked :]]
+        return size - next((checked - at for at in range(checked) if last[at] != known.last[at - checked]), 0)
+
+    def _is_same(self, wanted: Any, known: BaseMessage, content: Any) -> bool:
+        """Tell whether a message is one that is known, whose content was `content`."""
+        if known.content != content:
+            return False
+        # Values that are equal may be stored differently: 1 and True.
+        return wanted is known or (
+            wanted == known and _pack(dump_message(wanted, self.serde)) == _pack(dump_message(known, self.serde))
         )
 
     def _go_back(self, plain: Sessions, key: str, number: int, count: int) -> builtins.list[AnyOperation]:
