@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import builtins
 import logging
+import re
 from base64 import b64decode, b64encode
 from bisect import bisect_left
 from collections import OrderedDict
@@ -25,7 +26,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from operator import attrgetter, itemgetter
+from operator import attrgetter, is_, itemgetter
 from threading import Lock, RLock
 from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -37,11 +38,11 @@ from nacre.checks import check_key, is_unicode, show
 from nacre.client_shapes import part_text
 from nacre.codec import data_of, message_of
 from nacre.errors import Conflict, InvalidArgument, SessionNotFound, missing_extra
-from nacre.history.pairing import as_shown, pair
+from nacre.history.pairing import as_shown
 from nacre.history.session_state import chain, meta
 from nacre.integrations.access import AnySessions, awaited, blocking, change, check_sessions, finish, read_active
-from nacre.integrations.conversation import is_exact_json
-from nacre.messages import Message, ToolCall, Version
+from nacre.integrations.conversation import is_exact_json, with_results
+from nacre.messages import Message, Snapshot, ToolCall, Version
 from nacre.records import AppendRecord, Pop, Record, Rewind, SetMeta, State, Truncate, View
 from nacre.sessions import AnyOperation, Sessions
 
@@ -93,6 +94,7 @@ _MAX_POPS = 32
 _CHECKED = 4
 _PART_COMPARED = 500
 _PART = 32
+_GIVEN = re.compile(r".+@\d+(/\d+)?", re.DOTALL)
 _content = itemgetter("content")
 _fields = attrgetter("__dict__")
 _to_builtins = msgspec.to_builtins
@@ -706,7 +708,7 @@ class NacreSaver(BaseCheckpointSaver[int]):
             elif messages is not None and MESSAGES in written["set"]:
                 written["set"][MESSAGES] = self._encode(messages)
             record = {**data, **{name: part for name, part in written.items() if part or name == "live"}}
-            left = _count_of_others(key, thread, edit) if edit is not None else 0
+            left = self._count_left(plain, key, thread, edit, messages or []) if edit is not None else 0
             self._store(plain, key, thread, record, edit, messages)
             return left
 
@@ -855,20 +857,24 @@ class NacreSaver(BaseCheckpointSaver[int]):
         if start:
             rest, fields, contents = rest[start:], fields[start:], contents[start:]
         size = min(len(rest), len(wanted))
-        if size == len(rest):
-            # The same objects are equal at once; only their contents may have been changed in place.
-            same = wanted[:size] if size < len(wanted) else wanted
-            parts = known.parts_to_compare(size)
-            if same == rest and all(list(map(_content, fields[part])) == contents[part] for part in parts):
-                checked = min(size, len(known.last))
-                last = [_pack(dump_message(message, self.serde)) for message in same[size - checked :]]
-                if last == known.last[len(known.last) - checked :]:
-                    return size
-                size -= next(checked - at for at in range(checked) if last[at] != known.last[at - checked])
-                return size
-        return next(
-            (at for at in range(size) if wanted[at] != rest[at] or wanted[at].content != contents[at]),
-            size,
+        same = wanted[:size] if size < len(wanted) else wanted
+        parts = known.parts_to_compare(size) if size == len(rest) and all(map(is_, same, rest)) else ()
+        # The same objects are equal at once; only their contents may have been changed in place.
+        if not parts or any(list(map(_content, fields[part])) != contents[part] for part in parts):
+            size = next((at for at in range(size) if not self._is_same(same[at], rest[at], contents[at])), size)
+        if size < len(rest):
+            return size
+        checked = min(size, len(known.last))
+        last = [_pack(dump_message(message, self.serde)) for message in same[size - checked :]]
+        return size - next((checked - at for at in range(checked) if last[at] != known.last[at - checked]), 0)
+
+    def _is_same(self, wanted: Any, known: BaseMessage, content: Any) -> bool:
+        """Tell whether a message is one that is known, whose content was `content`."""
+        if known.content != content:
+            return False
+        # Values that are equal may be stored differently: 1 and True.
+        return wanted is known or (
+            wanted == known and _pack(dump_message(wanted, self.serde)) == _pack(dump_message(known, self.serde))
         )
 
     def _go_back(self, plain: Sessions, key: str, number: int, count: int) -> builtins.list[AnyOperation]:
@@ -911,6 +917,30 @@ class NacreSaver(BaseCheckpointSaver[int]):
 
         with thread.lock:
             change(plain, key, store)
+
+    def _count_left(
+        self, plain: Sessions, key: str, thread: _Thread, edit: _Edit, wanted: builtins.list[BaseMessage]
+    ) -> int:
+        """How many messages of others leave the history that the graph was never given."""
+        dropped = _find_of_others(key, thread, edit)
+        if not dropped:
+            return 0
+        # What the newest checkpoint has, the graph itself has taken out.
+        n = thread.index.find("", None)
+        row = self._rows(plain, key, thread, [n]).get(n) if n is not None else None
+        place = _places(n, row.data).get(MESSAGES) if n is not None and row is not None else None
+        before = self._rows(plain, key, thread, [place]).get(place) if place is not None else None
+        seen = before.state.hd if before is not None and before.state.live else 0
+        given = {one.id for one in wanted}
+        left = [one for at, one in dropped if at > seen and one.id not in given and not isinstance(one, RemoveMessage)]
+        # Of the results of a call only the last one is read, which may have the id of another that it replaces.
+        newest = {one.tool_call_id: one.id for _, one in dropped if isinstance(one, ToolMessage)}
+        results = {(one.tool_call_id, one.text) for one in wanted if isinstance(one, ToolMessage)}
+        return sum(
+            not isinstance(one, ToolMessage)
+            or (newest[one.tool_call_id] == one.id and (one.tool_call_id, one.text) not in results)
+            for one in left
+        )
 
     # ---- threads, where it may wait
 
@@ -1081,7 +1111,7 @@ def _read_live(view: View, state: State, serde: SerializerProtocol) -> _Live:
         if record.gone is not None:
             found.erased.add(record.n)
         found.numbers.append(record.n)
-        if NAME in message.extra:
+        if _is_ours(message):
             found.messages.append(load_message(message, serde))
         else:
             found.messages.append(_from_other(message, f"{view.key}@{record.n}"))
@@ -1106,13 +1136,14 @@ def _drops_only_others(key: str, thread: _Thread, edit: _Edit) -> bool:
     dropped = len(cast("_History", thread.history).numbers) - edit.kept.stop
     if edit.added or edit.kept.start or not dropped:
         return False
-    return _count_of_others(key, thread, edit) == dropped
+    return len(_find_of_others(key, thread, edit)) == dropped
 
 
-def _count_of_others(key: str, thread: _Thread, edit: _Edit) -> int:
-    """How many messages that others have written a change takes off the end."""
+def _find_of_others(key: str, thread: _Thread, edit: _Edit) -> list[tuple[int, BaseMessage]]:
+    """The messages that others have written which a change takes off the end, with their numbers."""
     known, end = cast("_History", thread.history), edit.kept.stop
-    return sum(message.id == f"{key}@{n}" for n, message in zip(known.numbers[end:], known.messages[end:], strict=True))
+    dropped = zip(known.numbers[end:], known.messages[end:], strict=True)
+    return [(n, message) for n, message in dropped if message.id == f"{key}@{n}"]
 
 
 def _place(config: RunnableConfig) -> _Place:
@@ -1180,6 +1211,7 @@ _FRESH = {
     kind: [(name, type(value)) for name, value in template.items() if type(value) in (dict, list)]
     for kind, template in _TEMPLATES.items()
 }
+_KEPT = {"+", "is_chat"}.union(*_TEMPLATES.values())
 _CALL = {"name", "args", "id", "type"}
 
 
@@ -1197,11 +1229,28 @@ def dump_message(message: BaseMessage, serde: SerializerProtocol) -> Message:
             return _dump_plain(role, content, kept)
     said_by = next((name for kind, name in _SAID_BY if isinstance(message, kind)), None)
     role, content = said_by or "chat", None
-    if type(serde) is JsonPlusSerializer and type(message.content) is str and is_unicode(message.content):
-        content = message.content
-        message = message.model_copy(update={"content": ""})
+    calls: tuple[ToolCall, ...] = ()
+    call_id = None
+    if type(serde) is JsonPlusSerializer:
+        # Anyone can read these, and calls and results find each other also when one of them was erased.
+        if isinstance(message, AIMessage):
+            named = [
+                call for call in message.tool_calls if _is_call(call) and is_exact_json([call["id"], call["name"]])
+            ]
+            calls = _dump_calls([call if is_exact_json(call["args"]) else {**call, "args": {}} for call in named])
+        elif isinstance(message, ToolMessage) and is_unicode(message.tool_call_id):
+            call_id = message.tool_call_id
+        if type(message.content) is str and is_unicode(message.content):
+            content = message.content
+            message = message.model_copy(update={"content": ""})
     kind_of, encoded = serde.dumps_typed(message)
-    return Message(role=role, content=content, extra={NAME: {"t": kind_of, "b": b64encode(encoded).decode()}})
+    return Message(
+        role=role,
+        content=content,
+        tool_calls=calls,
+        tool_call_id=call_id,
+        extra={NAME: {"t": kind_of, "b": b64encode(encoded).decode()}},
+    )
 
 
 def _dump_plain(role: str, content: Any, kept: dict[str, Any]) -> Message:
@@ -1216,8 +1265,7 @@ def _dump_plain(role: str, content: Any, kept: dict[str, Any]) -> Message:
             kept["is_chat"] = True
     calls: tuple[ToolCall, ...] = ()
     if role == "assistant" and all(map(_is_call, kept.get("tool_calls", ()))):
-        given = kept.pop("tool_calls", ())
-        calls = tuple([ToolCall(id=call["id"], name=call["name"], arguments=call["args"]) for call in given])
+        calls = _dump_calls(kept.pop("tool_calls", ()))
     model = kept.get("response_metadata", {}).get("model_name")
     if model and type(model) is str:
         kept["response_metadata"] = {k: v for k, v in kept["response_metadata"].items() if k != "model_name"}
@@ -1227,6 +1275,10 @@ def _dump_plain(role: str, content: Any, kept: dict[str, Any]) -> Message:
     return Message(
         role=role, content=content, tool_calls=calls, tool_call_id=call_id, name=name, model=model, extra={NAME: kept}
     )
+
+
+def _dump_calls(calls: Iterable[Any]) -> tuple[ToolCall, ...]:
+    return tuple([ToolCall(id=call["id"], name=call["name"], arguments=call["args"]) for call in calls])
 
 
 def load_message(message: Message, serde: SerializerProtocol) -> BaseMessage:
@@ -1318,38 +1370,81 @@ def read_messages(sessions: Sessions, key: str) -> list[AnyMessage]:
     now = read_active(sessions, key)
     serde = JsonPlusSerializer()
     found: list[Any] = []
-    others: list[Message] = []
-
-    def flush() -> None:
-        last, more = 0, 0
-        for message in pair(others):
-            n = message.extra.get(NAME, 0)
-            last, more = (n, 0) if n else (last, more + 1)
-            found.append(_from_other(message, f"{key}@{last}" + (f"/{more}" if more else "")))
-        others.clear()
-
-    for n, message in zip(now.numbers, now.messages, strict=True):
-        if NAME in message.extra:
-            flush()
+    last, more = "", 0
+    for message, is_ours in with_results(_place_late_results(key, now), NAME):
+        if is_ours:
             found.append(load_message(message, serde))
-        else:
-            others.append(replace(message, extra={**message.extra, NAME: n}))
-    flush()
+            continue
+        # What was made up has no id: it stands for a result of the message before it.
+        id = message.extra.get(NAME, "")
+        last, more = (id, 0) if id else (last, more + 1)
+        found.append(_from_other(message, id or f"{last}/{more}"))
     return found
+
+
+def _place_late_results(key: str, now: Snapshot) -> list[Message]:
+    """The history, with the ids of what others wrote; a result that others stored late replaces the one before it.
+
+    A graph that was given a call without its result has stored that it was interrupted, and goes on after that:
+
+    stored   call 1 (others)   interrupted   reply   result 1 (others)
+    placed   call 1 (others)   result 1, with the id of what it replaces   reply
+    """
+    found: list[Message] = []
+    answered: dict[str, int] = {}
+    last_of_ours = -1
+    for n, message in zip(now.numbers, now.messages, strict=True):
+        is_ours = _is_ours(message)
+        one = message if is_ours else replace(message, extra={**message.extra, NAME: f"{key}@{n}"})
+        for call in one.tool_calls:
+            answered.pop(call.id, None)
+        if one.role == "tool" and one.tool_call_id:
+            place = answered.setdefault(one.tool_call_id, len(found))
+            id = _id_of_others(found[place]) if not is_ours and place <= last_of_ours else None
+            if id is not None:
+                found[place] = replace(one, extra={**one.extra, NAME: id})
+                continue
+        if is_ours:
+            last_of_ours = len(found)
+        found.append(one)
+    return found
+
+
+def _id_of_others(result: Message) -> str | None:
+    """The id that was given to a result of others, also if a graph has stored it since; None if it is the graph's."""
+    mark = result.extra[NAME]
+    id = mark.get("id") if isinstance(mark, dict) else mark
+    return id if isinstance(id, str) and _GIVEN.fullmatch(id) else None
+
+
+def _is_ours(message: Message) -> bool:
+    """Tell whether a saver has stored a message: anybody may have used its name for something else."""
+    kept, role = message.extra.get(NAME), message.role
+    if type(kept) is not dict:
+        return False
+    if "b" in kept:
+        return "t" in kept
+    if not isinstance(kept.get("id"), str | None) or not kept.keys() <= _KEPT:
+        return False
+    if role == "tool":
+        return message.tool_call_id is not None
+    return "is_chat" in kept or (role in _CLASSES and (role != "chat" or "role" in kept))
 
 
 def _from_other(message: Message, id: str) -> BaseMessage:
     """What others wrote, as one message, in the form that `pair` gives it."""
-    if not message.role:
+    shown = message if message.role == "tool" else as_shown(message)
+    if shown is None:
+        # No model is shown it.
         return RemoveMessage(id=id)
-    shown = message if message.role == "tool" else as_shown(message) or message
     given = shown.to_openai()
     content, name = given.get("content"), given.get("name")
     if given["role"] == "user":
         return HumanMessage(content, id=id, name=name)
     text = "\n".join(map(part_text, content)) if isinstance(content, list) else content or ""
     if given["role"] == "tool":
-        return ToolMessage(text, id=id, tool_call_id=given["tool_call_id"])
+        # As it is: the call, which may be the graph's own, has the same.
+        return ToolMessage(text, id=id, tool_call_id=message.tool_call_id or "")
     calls: Any = [
         {"name": one.name, "args": one.arguments, "id": one.id, "type": "tool_call"} for one in shown.tool_calls
     ]

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.graph import START, MessagesState, StateGraph
 
 import nacre
 from nacre.integrations.langgraph import NacreSaver
@@ -128,3 +130,36 @@ def test_a_copy_a_prune_and_a_delete_last(lasting_place: str) -> None:
         assert NacreSaver(sessions).get_tuple(THREAD) is None
         assert sessions.get_history("t") == []
         assert [one.content for one in sessions.get_history("copy")] == ["1", "2"]
+
+
+def run_steps(place: str, durability: str) -> list[list[Any]]:
+    """What another process finds of the messages when each step begins, and when the run has returned."""
+    found: list[list[Any]] = []
+    with nacre.open(place) as sessions, nacre.open(place) as others:
+
+        def step(_: MessagesState) -> dict[str, Any]:
+            found.append([one.content for one in others.get_history("t")])
+            return {"messages": [AIMessage(f"step {len(found)}")]}
+
+        builder: Any = StateGraph(MessagesState)
+        for name, before in (("one", START), ("two", "one"), ("three", "two")):
+            builder.add_node(name, step)
+            builder.add_edge(before, name)
+        graph = builder.compile(checkpointer=NacreSaver(sessions))
+        graph.invoke({"messages": [HumanMessage("hello")]}, THREAD, durability=durability)
+        found.append([one.content for one in others.get_history("t")])
+    return found
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_everything_is_stored_when_a_run_has_returned(lasting_place: str, durability: str) -> None:
+    assert run_steps(lasting_place, durability)[-1] == ["hello", "step 1", "step 2", "step 3"]
+
+
+def test_a_step_of_a_sync_run_begins_when_what_came_before_it_is_stored(lasting_place: str) -> None:
+    said = ["hello", "step 1", "step 2", "step 3"]
+    assert run_steps(lasting_place, "sync") == [said[:1], said[:2], said[:3], said]
+
+
+def test_an_exit_run_stores_nothing_before_its_end(lasting_place: str) -> None:
+    assert run_steps(lasting_place, "exit")[:-1] == [[], [], []]

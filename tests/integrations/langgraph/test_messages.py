@@ -214,6 +214,57 @@ def edit(lists: list[list[BaseMessage]], change: tuple[Any, ...]) -> Any:
     return new
 
 
+# ---- equal, and yet not the same
+
+
+def make_numbered(at: int, value: Any, id: str | None = "same") -> AIMessage:
+    """A message that is equal to others where the value is, with calls and blocks as models have them."""
+    return AIMessage(
+        [{"type": "text", "text": f"message {at}", "index": value}],
+        id=id and f"{id}-{at}",
+        additional_kwargs={"seen": [value]},
+        tool_calls=[{"name": "read", "args": {"line": value}, "id": f"call-{at}"}],
+    )
+
+
+EQUAL = [(1, True), (True, 1), (1, 1.0), (0, False), (0.0, -0.0)]
+
+
+@pytest.mark.parametrize("place", [0, 3, 9])
+@pytest.mark.parametrize(("before", "after"), EQUAL)
+def test_a_value_that_is_equal_to_another_type_is_stored_as_it_is(before: Any, after: Any, place: int) -> None:
+    with nacre.open(":memory:") as sessions:
+        pair = Pair(sessions)
+        messages = [make_numbered(at, before) for at in range(10)]
+        pair.put({"messages": messages, "value": before})
+        messages = [make_numbered(at, after) if at == place else one for at, one in enumerate(messages)]
+        pair.put({"messages": messages, "value": after}, pair.ids[-1])
+        pair.put({"messages": [*messages, make_numbered(10, after)], "value": after}, pair.ids[-1])
+        pair.check()
+
+
+def test_messages_that_are_equal_are_told_apart_by_their_place() -> None:
+    with nacre.open(":memory:") as sessions:
+        pair = Pair(sessions)
+        same = [HumanMessage("same") for _ in range(9)]
+        other = HumanMessage("same", id="other")
+        for messages in (same, [*same[:4], other, *same[5:]], [*same, other], [other, *same[:6]], same[3:]):
+            pair.put({"messages": messages}, pair.ids[-1] if pair.ids else None)
+        pair.check()
+
+
+def test_of_messages_that_are_equal_only_the_erased_one_is_erased() -> None:
+    with nacre.open(":memory:") as sessions:
+        pair = Pair(sessions)
+        messages = [HumanMessage("same") for _ in range(3)]
+        # As a graph begins: what it is given comes after its first checkpoint.
+        pair.put({"messages": []})
+        pair.put({"messages": messages}, pair.ids[-1])
+        sessions.redact("t", sessions.snapshot("t").numbers[1])
+        pair.put({"messages": [*messages, AIMessage("next")]}, pair.ids[-1])
+        assert [one.content for one in sessions.get_history("t")] == ["same", "", "same", "next"]
+
+
 # ---- changed in place
 
 
