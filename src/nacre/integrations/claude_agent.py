@@ -17,7 +17,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 from uuid import NAMESPACE_OID, uuid5
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -25,7 +25,7 @@ from nacre.checks import check_key, check_text, is_unicode, show
 from nacre.codec import data_of, encode_data, message_of
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
 from nacre.history import session_state
-from nacre.integrations.access import AnySessions, awaited, change, check_sessions, read_active
+from nacre.integrations.access import AnySessions, awaited, change, check_sessions, finish, read_active
 from nacre.integrations.conversation import is_exact, with_results
 from nacre.messages import Message, Snapshot, ToolCall, check_created, is_erased
 from nacre.records import AppendRecord, SetMeta, View
@@ -53,6 +53,10 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 RECORD = f"x.{NAME}"
 _MAX_ID = 256
 
+Locks = WeakValueDictionary[tuple[int, str], asyncio.Lock]
+_shared: WeakKeyDictionary[AnySessions, Locks] = WeakKeyDictionary()
+"""What lets the changes of each session come one after the other, in each event loop."""
+
 
 class NacreSessionStore(SessionStore):
     """The transcripts of the Claude Agent SDK, in nacre's sessions of any store.
@@ -64,7 +68,7 @@ class NacreSessionStore(SessionStore):
 
     def __init__(self, sessions: AnySessions) -> None:
         self._sessions = check_sessions(sessions)
-        self._locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
+        self._locks = _shared.setdefault(self._sessions, WeakValueDictionary())
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Store entries of a transcript; those whose `uuid` is known are left out."""
@@ -72,22 +76,7 @@ class NacreSessionStore(SessionStore):
         given = _check_list(entries)
         if not given:
             return
-        place = (id(asyncio.get_running_loop()), name)
-        lock = self._locks.get(place)
-        if lock is None:
-            lock = self._locks[place] = asyncio.Lock()
-        await lock.acquire()
-        appending = asyncio.ensure_future(self._call(lambda sessions: _append(sessions, key, name, given)))
-
-        def release(done: asyncio.Future[None]) -> None:
-            lock.release()
-            # Nobody waits for it after a cancellation, and then its error is nobody's.
-            if not done.cancelled():
-                done.exception()
-
-        # A thread cannot be cancelled: the next call waits for it, although the caller of this one may be gone.
-        appending.add_done_callback(release)
-        await asyncio.shield(appending)
+        await self._change(key, lambda sessions: _append(sessions, key, name, given))
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """The entries of a transcript, equal to what was appended; None if there are none."""
@@ -119,7 +108,7 @@ class NacreSessionStore(SessionStore):
                     sessions.delete(info.key)
             sessions.delete(name)
 
-        await self._call(erase)
+        await self._change(key, erase)
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         """The subpaths of a session: the transcripts of its subagents."""
@@ -132,6 +121,29 @@ class NacreSessionStore(SessionStore):
 
     async def _call(self, work: Callable[[Sessions], T]) -> T:
         return await awaited(self._sessions).call(work)
+
+    async def _change(self, key: SessionKey, work: Callable[[Sessions], None]) -> None:
+        """Change a session or its subagents, after the changes that were asked for before, even if they were cancelled.
+
+        A thread cannot be cancelled: the next change waits for it, although the caller of this one may be gone.
+        """
+        session = _key({"project_key": key["project_key"], "session_id": key["session_id"]})
+        place = (id(asyncio.get_running_loop()), session)
+        lock = self._locks.get(place)
+        if lock is None:
+            lock = self._locks[place] = asyncio.Lock()
+        await lock.acquire()
+        # The loop itself does not end before it: a later one has other locks.
+        changing = asyncio.ensure_future(finish(awaited(self._sessions), work))
+
+        def release(done: asyncio.Future[None]) -> None:
+            lock.release()
+            # Nobody waits for it after a cancellation, and then its error is nobody's.
+            if not done.cancelled():
+                done.exception()
+
+        changing.add_done_callback(release)
+        await asyncio.shield(changing)
 
 
 # ---- keys

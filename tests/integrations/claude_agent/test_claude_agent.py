@@ -618,53 +618,127 @@ def test_every_method_is_tried_in_the_event_loop() -> None:
     assert async_methods(NacreSessionStore) == {name.split()[0] for name in AWAITED}
 
 
+class Held(nacre.AsyncSessions):
+    """Sessions in memory whose first work waits in its thread, and may then fail."""
+
+    calls = 0
+    begun: Event
+    gate: Event
+    fails: bool
+
+    @classmethod
+    def of_memory(cls, *, fails: bool = False) -> Held:
+        sessions = nacre.AsyncSessions.of(nacre.open(":memory:"))
+        sessions.__class__ = cls
+        assert isinstance(sessions, cls)
+        sessions.begun, sessions.gate, sessions.fails = Event(), Event(), fails
+        return sessions
+
+    async def call(self, work: Callable[[nacre.Sessions], Any]) -> Any:
+        self.calls += 1
+        is_first = self.calls == 1
+
+        def hold(plain: nacre.Sessions) -> Any:
+            if is_first:
+                self.begun.set()
+                self.gate.wait(20)
+                if self.fails:
+                    raise nacre.StoreError("a full disk")
+            return work(plain)
+
+        return await super().call(hold)
+
+    async def cancel_first(self, call: Coroutine[Any, Any, None]) -> None:
+        """Cancel a call while it works in its thread; the caller does not wait for it."""
+        first = asyncio.create_task(call)
+        assert await asyncio.to_thread(self.begun.wait, 20)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+    async def call_next(self, call: Coroutine[Any, Any, None]) -> None:
+        """Make the call that comes after the cancelled one, which goes on only when this one waits."""
+        second = asyncio.create_task(call)
+        # It has every chance to overtake: it would begin its work in the first of these.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert self.calls == 1
+        self.gate.set()
+        await second
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_append_that_is_cancelled_does_not_come_after_the_next(fails: bool) -> None:
     """The SDK gives an append a time limit, and goes on with the next batch."""
+
+    async def main() -> None:
+        sessions = Held.of_memory(fails=fails)
+        store = NacreSessionStore(sessions)
+        unhandled: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+        await sessions.cancel_first(store.append(KEY, [entry("u1", "one")]))
+        await sessions.call_next(store.append(KEY, [entry("u2", "two")]))
+        found = await store.load(KEY)
+        assert found is not None
+        assert [one["uuid"] for one in found] == (["u2"] if fails else ["u1", "u2"])
+        gc.collect()
+        assert unhandled == []
+        sessions.blocking.close()
+
+    run(main())
+
+
+AGENT: SessionKey = {**KEY, "subpath": "subagents/agent-1"}
+
+
+@pytest.mark.parametrize(("first", "then"), [(KEY, KEY), (AGENT, AGENT), (AGENT, KEY)])
+def test_what_was_deleted_after_a_cancelled_append_does_not_come_back(first: SessionKey, then: SessionKey) -> None:
+    async def main() -> None:
+        sessions = Held.of_memory()
+        await sessions.cancel_first(NacreSessionStore(sessions).append(first, [entry("u1", "one")]))
+        # Programs make a store where they need one.
+        await sessions.call_next(NacreSessionStore(sessions).delete(then))
+        assert await NacreSessionStore(sessions).load(first) is None
+        sessions.blocking.close()
+
+    run(main())
+
+
+def test_what_was_appended_after_a_cancelled_delete_is_there() -> None:
+    async def main() -> None:
+        sessions = Held.of_memory()
+        store = NacreSessionStore(sessions)
+        sessions.blocking.add_message(NAME, "user", "deleted")
+        await sessions.cancel_first(store.delete(KEY))
+        await sessions.call_next(store.append(KEY, [entry("u1", "one")]))
+        assert await store.load(KEY) == [entry("u1", "one")]
+        sessions.blocking.close()
+
+    run(main())
+
+
+def test_an_event_loop_does_not_end_before_a_cancelled_append() -> None:
     begun, gate = Event(), Event()
 
-    class Held(nacre.Sessions):
+    class HeldInside(nacre.Sessions):
         def snapshot(self, key: str, *, last: int | None = None) -> nacre.Snapshot:
             if not begun.is_set():
                 begun.set()
                 gate.wait(20)
-                if fails:
-                    raise nacre.StoreError("a full disk")
             return super().snapshot(key, last=last)
 
-    class Counted(nacre.AsyncSessions):
-        calls = 0
+    async def append(sessions: nacre.Sessions) -> None:
+        appending = asyncio.create_task(NacreSessionStore(sessions).append(KEY, [entry("u1", "one")]))
+        assert await asyncio.to_thread(begun.wait, 20)
+        appending.cancel()
+        asyncio.get_running_loop().call_later(0.1, gate.set)
 
-        async def call(self, work: Callable[[nacre.Sessions], Any]) -> Any:
-            self.calls += 1
-            return await super().call(work)
+    async def delete(sessions: nacre.Sessions) -> None:
+        await NacreSessionStore(sessions).delete(KEY)
 
-    async def main() -> None:
-        with nacre.open(":memory:") as plain:
-            plain.__class__ = Held
-            sessions = nacre.AsyncSessions.of(plain)
-            sessions.__class__ = Counted
-            assert isinstance(sessions, Counted)
-            store = NacreSessionStore(sessions)
-            unhandled: list[Any] = []
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
-            first = asyncio.create_task(store.append(KEY, [entry("u1", "one")]))
-            assert await asyncio.to_thread(begun.wait, 20)
-            first.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await first
-            second = asyncio.create_task(store.append(KEY, [entry("u2", "two")]))
-            # It has every chance to overtake: it would begin its work in the first of these.
-            for _ in range(10):
-                await asyncio.sleep(0)
-            assert sessions.calls == 1
-            gate.set()
-            await second
-            found = await store.load(KEY)
-            assert found is not None
-            assert [one["uuid"] for one in found] == (["u2"] if fails else ["u1", "u2"])
-            del first
-            gc.collect()
-            assert unhandled == []
-
-    run(main())
+    with nacre.open(":memory:") as sessions:
+        sessions.__class__ = HeldInside
+        run(append(sessions))
+        assert sessions.exists(NAME)
+        run(delete(sessions))
+        assert not sessions.exists(NAME)
