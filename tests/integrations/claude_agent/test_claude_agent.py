@@ -23,6 +23,7 @@ from claude_agent_sdk import (
     fork_session_via_store,
     get_session_messages_from_store,
     list_sessions_from_store,
+    project_key_for_directory,
     rename_session_via_store,
 )
 from claude_agent_sdk.testing import run_session_store_conformance
@@ -315,6 +316,100 @@ def test_what_is_left_after_erasing_is_one_chain_with_a_result_for_each_call(era
     with_store(place, test)
 
 
+FORK = "0f8fad5b-d9cb-469f-a165-70867728950f"
+CALL_OF_OTHERS = nacre.ToolCall(id="c1", name="ls", arguments={})
+RESULT_OF_OTHERS = nacre.Message(role="tool", tool_call_id="c1", content="a.py")
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        ("say nothing", "Hello, a call, its result, Own 1, And then?, Own 2, Own 3"),
+        ("erase 2", "[erased], a call, its result, Own 1, And then?, Own 2, Own 3"),
+        ("erase 3", "Hello, a call, its result, Own 1, And then?, Own 2, Own 3"),
+        ("erase 4", "Hello, a call, its result, Own 1, And then?, Own 2, Own 3"),
+        ("erase 5", "Hello, a call, its result, [erased], And then?, Own 2, Own 3"),
+        ("erase 7", "Hello, a call, its result, Own 1, [erased], Own 2, Own 3"),
+        ("erase 8", "Hello, a call, its result, Own 1, And then?, [erased], Own 3"),
+        ("truncate", "Own 1, And then?, Own 2, Own 3"),
+        ("fork", "Hello, a call, its result, Own 1, And then?, Own 2, Own 3"),
+        ("archive", "Hello, a call, its result, Own 1, And then?, Own 2, Own 3"),
+    ],
+)
+def test_the_sdk_finds_the_whole_conversation_after_others_have_written_and_changed_it(
+    change: str, left: str, place: str, tmp_path: Path
+) -> None:
+    """What the CLI has appended is linked to what was loaded before."""
+
+    def show(message: dict[str, Any]) -> str:
+        block = message["content"] if isinstance(message["content"], str) else message["content"][0]
+        words = {"tool_use": "a call", "tool_result": "its result"}
+        return str(block if isinstance(block, str) else words.get(block["type"]) or block["text"])
+
+    async def test(store: NacreSessionStore, sessions: nacre.AsyncSessions) -> None:
+        key: SessionKey = {"project_key": project_key_for_directory(str(tmp_path)), "session_id": ID}
+        name = f"{key['project_key']}/{ID}"
+
+        async def append(text: str) -> None:
+            loaded: list[Any] = await store.load(key) or []
+            await store.append(key, [entry(str(uuid4()), text, parent=loaded[-1]["uuid"])])
+
+        await sessions.add_message(name, "user", "Hello")
+        await sessions.add_full_message(name, nacre.Message(role="assistant", tool_calls=(CALL_OF_OTHERS,)))
+        # The result comes while the CLI goes on from what stands for it.
+        loaded: list[Any] = await store.load(key) or []
+        await sessions.add_full_message(name, RESULT_OF_OTHERS)
+        await store.append(key, [entry(str(uuid4()), "Own 1", parent=loaded[-1]["uuid"])])
+        await sessions.add_message(name, "user", "And then?")
+        await append("Own 2")
+        await append("Own 3")
+        before = [one["uuid"] for one in await store.load(key) or [] if one["uuid"][14] == "5"]
+        if change.startswith("erase"):
+            await sessions.redact(name, int(change.removeprefix("erase ")))
+        elif change == "truncate":
+            await sessions.update(name, [nacre.Truncate(4)])
+        elif change == "fork":
+            await sessions.fork(name, f"{key['project_key']}/{FORK}")
+        elif change == "archive":
+            await sessions.archive(name)
+            await sessions.unarchive(name)
+        id = FORK if change == "fork" else ID
+        found = await get_session_messages_from_store(store, id, directory=str(tmp_path))
+        assert ", ".join(show(one.message) for one in found) == left
+        after = [one["uuid"] for one in await store.load(key) or []]
+        assert [uuid for uuid in before if uuid in after] == (before[3:] if change == "truncate" else before)
+
+    with_store(place, test)
+
+
+def test_an_entry_keeps_its_parent_as_long_as_that_is_there(place: str) -> None:
+    async def test(store: NacreSessionStore, sessions: nacre.AsyncSessions) -> None:
+        await sessions.add_message(NAME, "user", "Hello")
+        loaded: list[Any] = await store.load(KEY) or []
+        # The CLI goes on from what it has loaded.
+        await sessions.add_message(NAME, "user", "And then?")
+        own = entry("u1", "Own", parent=loaded[0]["uuid"])
+        await store.append(KEY, [own])
+        assert (await store.load(KEY) or [])[2:] == [own]
+
+    with_store(place, test)
+
+
+def test_what_others_wrote_is_not_stored_again_when_it_is_sent_as_it_was_loaded(place: str) -> None:
+    async def test(store: NacreSessionStore, sessions: nacre.AsyncSessions) -> None:
+        for text in ("one", "two"):
+            await sessions.add_message(NAME, "user", text)
+        loaded: list[Any] = await store.load(KEY) or []
+        await sessions.redact(NAME, 2)
+        await store.append(KEY, loaded)
+        assert len(await store.load(KEY) or []) == 2
+        await store.append(KEY, [*loaded, entry("u1", "three", parent=loaded[-1]["uuid"])])
+        history = await sessions.get_history(NAME)
+        assert [one.content for one in history] == ["", "two", "three"]
+
+    with_store(place, test)
+
+
 def test_a_session_that_another_deletes_meanwhile_begins_again_with_every_entry(root: Path) -> None:
     class OneByOne(nacre.Sessions):
         def submit(self, *given: Any, **named: Any) -> Any:
@@ -439,8 +534,6 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(lasting_place: str
 
 def test_the_functions_of_the_sdk_that_use_a_store(place: str, tmp_path: Path) -> None:
     async def test(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
-        from claude_agent_sdk import project_key_for_directory  # noqa: PLC0415 - only here
-
         key: SessionKey = {"project_key": project_key_for_directory(str(tmp_path)), "session_id": ID}
         uuids = {name: str(uuid4()) for name in ("u1", "a1", "a2", "u2", "a3")}
         turn = json.loads(json.dumps(TURN))
