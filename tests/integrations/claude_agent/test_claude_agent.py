@@ -498,6 +498,36 @@ def test_two_processes_lose_nothing_and_the_summary_is_that_of_the_entries(lasti
     with_store(lasting_place, test)
 
 
+SENDER = """
+import asyncio, sys, nacre
+from nacre.integrations.claude_agent import NacreSessionStore
+place, size = sys.argv[1], int(sys.argv[2])
+key = {"project_key": "p", "session_id": "s"}
+said = [{"type": "user", "uuid": f"u{n}", "message": {"role": "user", "content": str(n)}} for n in range(120)]
+async def main():
+    async with nacre.open_async(place) as sessions:
+        store = NacreSessionStore(sessions)
+        for start in range(0, len(said), size):
+            # Each batch begins with the end of the one before.
+            await store.append(key, said[max(start - 2, 0) : start + size])
+asyncio.run(main())
+"""
+
+
+def test_two_processes_that_send_the_same_entries_store_them_once_in_their_order(lasting_place: str) -> None:
+    with_store(lasting_place, lambda store, _: store.append({"project_key": "q", "session_id": "s"}, TURN))
+    senders = [subprocess.Popen([sys.executable, "-c", SENDER, lasting_place, size]) for size in ("3", "5")]
+    assert [sender.wait() for sender in senders] == [0, 0]
+
+    async def test(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
+        loaded: Any = await store.load(SHARED)
+        assert [one["uuid"] for one in loaded] == [f"u{n}" for n in range(120)]
+        await store.append(SHARED, loaded[50:])
+        assert await store.load(SHARED) == loaded
+
+    with_store(lasting_place, test)
+
+
 def test_a_killed_process_loses_nothing_that_was_acknowledged(lasting_place: str) -> None:
     for round_number in range(3):
         command = [sys.executable, "-c", WRITER, lasting_place, f"r{round_number}", "100000"]
@@ -524,7 +554,8 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(lasting_place: str
             ]
             await store.append(SHARED, again)
             loaded = await store.load(SHARED)
-            assert [sum(one.get("uuid") == two["uuid"] for one in loaded) for two in again] == [1, 1, 1]
+            own = [one["uuid"] for one in loaded if one.get("uuid", "").startswith(f"{who}-")]
+            assert own == [f"{who}-{number}-{part}" for number in range(last + 2) for part in range(3)]
 
         with_store(lasting_place, test)
 
