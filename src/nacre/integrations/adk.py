@@ -33,7 +33,7 @@ from nacre.checks import check_key, check_text, is_unicode
 from nacre.codec import encode_data
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
 from nacre.history import session_state
-from nacre.integrations.access import AnySessions, awaited, change, check_sessions, read_active
+from nacre.integrations.access import AnySessions, awaited, change, check_sessions, finish, read_active
 from nacre.integrations.conversation import with_results
 from nacre.messages import Message, Snapshot, ToolCall, Version, is_erased
 from nacre.records import SetMeta, View
@@ -75,6 +75,7 @@ class NacreSessionService(BaseSessionService):
 
     An event is appended only if the session has not changed since it was loaded: otherwise it is StaleSessionError,
     and nothing is stored. Events come back in the order in which they were appended.
+    A change that is cancelled ends when it is made, or is sure never to be.
     """
 
     def __init__(self, sessions: AnySessions) -> None:
@@ -92,7 +93,7 @@ class NacreSessionService(BaseSessionService):
         """Begin a session; raises AlreadyExistsError if there is one with that id that is not archived."""
         id = check_text(session_id or "", "session_id").strip() or platform_uuid.new_uuid()
         place = _Place(app_name, user_id, id)
-        return await self._call(partial(_create, place=place, state=state or {}, now=platform_time.get_time()))
+        return await self._change(partial(_create, place=place, state=state or {}, now=platform_time.get_time()))
 
     async def get_session(
         self,
@@ -116,7 +117,7 @@ class NacreSessionService(BaseSessionService):
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Erase a session for good, also what was archived of it; the state that it shares with others stays."""
-        await self._call(partial(_delete, place=_Place(app_name, user_id, _stripped(session_id))))
+        await self._change(partial(_delete, place=_Place(app_name, user_id, _stripped(session_id))))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """What all sessions of a user share, by names without `user:`."""
@@ -136,17 +137,20 @@ class NacreSessionService(BaseSessionService):
         # One after the other: the second one has seen what the first one stored.
         lock = self._appending.setdefault(place.key, threading.Lock())
 
-        # A thread cannot be cancelled: what it stores is in the given session too, although the caller may be gone.
+        # In the thread: what it stores is in the given session too, although the caller was cancelled.
         def append(sessions: Sessions) -> None:
             _append(sessions, place=place, session=session, event=event, lock=lock)
             self._update_session_state(session, event)
             session.events.append(event)
 
-        await self._call(append)
+        await self._change(append)
         return event
 
     async def _call(self, work: Callable[[Sessions], T]) -> T:
         return await awaited(self._sessions).call(work)
+
+    async def _change(self, work: Callable[[Sessions], T]) -> T:
+        return await finish(awaited(self._sessions), work)
 
 
 # ---- where everything is

@@ -17,7 +17,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 from uuid import NAMESPACE_OID, uuid5
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -25,7 +25,7 @@ from nacre.checks import check_key, check_text, is_unicode, show
 from nacre.codec import data_of, encode_data, message_of
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
 from nacre.history import session_state
-from nacre.integrations.access import AnySessions, awaited, change, check_sessions, read_active
+from nacre.integrations.access import AnySessions, awaited, change, check_sessions, finish, read_active
 from nacre.integrations.conversation import is_exact, with_results
 from nacre.messages import Message, Snapshot, ToolCall, check_created, is_erased
 from nacre.records import AppendRecord, SetMeta, View
@@ -51,7 +51,13 @@ Step = tuple[str | None, Sequence[AnyOperation]]
 NAME = "claude_agent"
 _EPOCH = datetime.fromtimestamp(0, UTC)
 RECORD = f"x.{NAME}"
+_PLACE = f"{NAME}.place"
+"""In `extra` of a message that is read: its generation and number."""
 _MAX_ID = 256
+
+Locks = WeakValueDictionary[tuple[int, str], asyncio.Lock]
+_shared: WeakKeyDictionary[AnySessions, Locks] = WeakKeyDictionary()
+"""What lets the changes of each session come one after the other, in each event loop."""
 
 
 class NacreSessionStore(SessionStore):
@@ -64,7 +70,7 @@ class NacreSessionStore(SessionStore):
 
     def __init__(self, sessions: AnySessions) -> None:
         self._sessions = check_sessions(sessions)
-        self._locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
+        self._locks = _shared.setdefault(self._sessions, WeakValueDictionary())
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Store entries of a transcript; those whose `uuid` is known are left out."""
@@ -72,22 +78,7 @@ class NacreSessionStore(SessionStore):
         given = _check_list(entries)
         if not given:
             return
-        place = (id(asyncio.get_running_loop()), name)
-        lock = self._locks.get(place)
-        if lock is None:
-            lock = self._locks[place] = asyncio.Lock()
-        await lock.acquire()
-        appending = asyncio.ensure_future(self._call(lambda sessions: _append(sessions, key, name, given)))
-
-        def release(done: asyncio.Future[None]) -> None:
-            lock.release()
-            # Nobody waits for it after a cancellation, and then its error is nobody's.
-            if not done.cancelled():
-                done.exception()
-
-        # A thread cannot be cancelled: the next call waits for it, although the caller of this one may be gone.
-        appending.add_done_callback(release)
-        await asyncio.shield(appending)
+        await self._change(key, lambda sessions: _append(sessions, key, name, given))
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """The entries of a transcript, equal to what was appended; None if there are none."""
@@ -119,7 +110,7 @@ class NacreSessionStore(SessionStore):
                     sessions.delete(info.key)
             sessions.delete(name)
 
-        await self._call(erase)
+        await self._change(key, erase)
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         """The subpaths of a session: the transcripts of its subagents."""
@@ -132,6 +123,29 @@ class NacreSessionStore(SessionStore):
 
     async def _call(self, work: Callable[[Sessions], T]) -> T:
         return await awaited(self._sessions).call(work)
+
+    async def _change(self, key: SessionKey, work: Callable[[Sessions], None]) -> None:
+        """Change a session or its subagents, after the changes that were asked for before, even if they were cancelled.
+
+        A thread cannot be cancelled: the next change waits for it, although the caller of this one may be gone.
+        """
+        session = _key({"project_key": key["project_key"], "session_id": key["session_id"]})
+        place = (id(asyncio.get_running_loop()), session)
+        lock = self._locks.get(place)
+        if lock is None:
+            lock = self._locks[place] = asyncio.Lock()
+        await lock.acquire()
+        # The loop itself does not end before it: a later one has other locks.
+        changing = asyncio.ensure_future(finish(awaited(self._sessions), work))
+
+        def release(done: asyncio.Future[None]) -> None:
+            lock.release()
+            # Nobody waits for it after a cancellation, and then its error is nobody's.
+            if not done.cancelled():
+                done.exception()
+
+        changing.add_done_callback(release)
+        await asyncio.shield(changing)
 
 
 # ---- keys
@@ -181,9 +195,12 @@ def _append(sessions: Sessions, key: SessionKey, name: str, entries: list[Fields
 
     All of them are queued before the first is waited for, so they share a flush.
     """
+    entries = _without_loaded(sessions, name, [_check_entry(entry) for entry in entries])
+    if not entries:
+        return
     generations = sessions.read_generations(name, lambda view: (view.uid, view.is_archived))
     before = next((uid for uid, is_archived in reversed(generations) if is_archived), "")
-    steps: list[Step] = [(_entry_id(_check_entry(entry), before), _operations(entry)) for entry in entries]
+    steps: list[Step] = [(_entry_id(entry, before), _operations(entry)) for entry in entries]
     now = read_active(sessions, name, last=0)
     count = sum(len(operations) for _, operations in steps)
     fields: Fields = {} if now.meta.get("keep_ids") is True else {"keep_ids": True}
@@ -199,6 +216,16 @@ def _append(sessions: Sessions, key: SessionKey, name: str, entries: list[Fields
     if any(id is None for id, _ in refused):
         raise Conflict(f"session {name!r} was changed by others all the time; not all entries were stored")
     # Any other that is refused twice has a uuid that is known, with another content: the first one stays.
+
+
+def _without_loaded(sessions: Sessions, name: str, entries: list[Fields]) -> list[Fields]:
+    """Leave out what `load` has made of messages of others in the session: they are stored."""
+    # The CLI names its entries by uuids of version 4.
+    if not any(str(entry.get("uuid"))[14:15] == "5" for entry in entries):
+        return entries
+    made = _Foreign(name)
+    list(_entries(sessions.read(name, _messages) or [], made))
+    return [entry for entry in entries if str(entry.get("uuid")) not in made.uuids]
 
 
 def _submit(sessions: Sessions, name: str, steps: list[Step]) -> list[Step]:
@@ -269,7 +296,7 @@ def _load(sessions: Sessions, name: str) -> list[Fields]:
 def _messages(view: View) -> list[Message]:
     """The live messages of a session and the records of other entries, in their order; none if it is archived.
 
-    What others have put under our name is left out.
+    Each message has its place. What others have put under our name is left out.
     """
     if view.is_archived:
         return []
@@ -278,8 +305,9 @@ def _messages(view: View) -> list[Message]:
     for record in view.all():
         if record.n in live:
             message = message_of(record, view)
-            others = {name: value for name, value in message.extra.items() if name != NAME}
-            found.append(message if _is_own(message) else replace(message, extra=others))
+            is_own = _is_own(message)
+            extra = {name: value for name, value in message.extra.items() if is_own or name != NAME}
+            found.append(replace(message, extra={**extra, _PLACE: f"{view.uid}/{record.n}"}))
         elif record.t == RECORD and record.gone is None:
             data = data_of(record if record.blobs is None else view.whole(record))
             entry = Message(role="", extra={"type": RECORD, NAME: data})
@@ -543,16 +571,20 @@ def _said(message: Message) -> list[Fields]:
 
 
 class _Foreign:
-    """Messages of other frameworks as entries of a transcript, each linked to the one before it."""
+    """Messages of other frameworks as entries of a transcript, each linked to the one before it.
+
+    They are named by their places, so that an entry that was linked to one of them still is when others are erased,
+    truncated or added. What stands for a result that is missing is named by the place before it.
+    """
 
     def __init__(self, name: str) -> None:
-        self._name = name
         self._session_id = _unescape(name.split("/")[1]) if "/" in name else name
         self._last: str | None = None
-        self._stands: str | None = None
+        self._made: str | None = None
         self._results: dict[str, str] = {}
         self._own: set[str] = set()
         self._time = _EPOCH
+        self._place, self._missing = "", 0
         self.uuids: set[str] = set()
 
     def note_time(self, message: Message) -> None:
@@ -560,33 +592,34 @@ class _Foreign:
         self._time = max(self._time, message.created or _EPOCH)
 
     def follow(self, entry: Fields) -> Fields:
-        """Pass an entry on; what comes after it is linked to it, and it to what stands where an entry was erased."""
+        """Pass an entry on; what comes after it is linked to it, and it to what is in the place of its parent."""
         if isinstance(entry.get("uuid"), str):
             self._own.add(entry["uuid"])
             if entry.get("type") in ("user", "assistant"):
                 self._last = entry["uuid"]
         before = entry.get("parentUuid")
-        if self._stands is None or not isinstance(before, str):
+        if self._made is None or not isinstance(before, str):
             return entry
-        parent = self._stands if before not in self._own else before
+        # If it is gone, it was erased; or others wrote it, and it has another name in a fork, or stood for a result.
+        parent = before if before in self._own or before in self.uuids else self._made
         while parent in self._results:
             parent = self._results[parent]
         return entry if parent == before else {**entry, "parentUuid": parent}
 
     def entry(self, message: Message, *, stands_for_ours: bool) -> Fields:
         """A message as an entry; it may stand for one of ours that was erased, in whole or in part."""
-        shown = message.to_openai()
-        said = Message.from_mapping(shown).to_anthropic()
-        uuid = str(uuid5(NAMESPACE_OID, f"{self._name}\0{len(self.uuids)}\0{json.dumps(shown, sort_keys=True)}"))
+        said = Message.from_mapping(message.to_openai()).to_anthropic()
+        self._missing += 1
+        if _PLACE in message.extra:
+            self._place, self._missing = message.extra[_PLACE], 0
+        uuid = str(uuid5(NAMESPACE_OID, f"{self._place}+{self._missing}"))
         # The CLI orders by time, and leaves out what has none.
         self._time += timedelta(milliseconds=1)
         time = self._time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         linked = {"uuid": uuid, "parentUuid": self._last, "isSidechain": False, "sessionId": self._session_id}
         self.uuids.add(uuid)
-        if stands_for_ours:
-            self._stands = uuid
-            if message.role == "tool" and self._last is not None:
-                # What follows the call, or another of its results, must follow this one too.
-                self._results[self._last] = uuid
-        self._last = uuid
+        if stands_for_ours and message.role == "tool" and self._last is not None:
+            # What follows the call, or another of its results, must follow this one too.
+            self._results[self._last] = uuid
+        self._last = self._made = uuid
         return {"type": said["role"], **linked, "timestamp": time, "message": said}

@@ -456,9 +456,10 @@ def test_an_append_that_is_cancelled_leaves_an_object_that_agrees_with_what_is_s
         first = asyncio.create_task(service.append_event(session, say("one", {"x": 1}, id="e1")))
         assert await asyncio.to_thread(begun.wait, 20)
         first.cancel()
+        gate.set()
         with pytest.raises(asyncio.CancelledError):
             await first
-        gate.set()
+        assert [event.id for event in session.events] == ([] if fails else ["e1"])
         await service.append_event(session, say("two", id="e2"))
         loaded = await load(service)
         assert [event.id for event in loaded.events] == (["e2"] if fails else ["e1", "e2"])
@@ -467,6 +468,46 @@ def test_an_append_that_is_cancelled_leaves_an_object_that_agrees_with_what_is_s
         del first
         gc.collect()
         assert unhandled == []
+
+    with_service(":memory:", test)
+
+
+CHANGES: dict[str, tuple[str, Callable[[NacreSessionService, Session], Coroutine[Any, Any, Any]], bool]] = {
+    "create_session": ("snapshot", lambda service, _: service.create_session(**WHO, session_id="t"), True),
+    "append_event": ("update", lambda service, session: service.append_event(session, say("one")), True),
+    "delete_session": ("delete", lambda service, _: service.delete_session(**WHO, session_id="s"), False),
+}
+
+
+@pytest.mark.parametrize("method", CHANGES)
+def test_a_cancelled_change_is_made_when_the_caller_goes_on(method: str) -> None:
+    held, change, is_there = CHANGES[method]
+    begun, gate = threading.Event(), threading.Event()
+
+    def hold(sessions: nacre.Sessions) -> None:
+        go_on = getattr(sessions, held)
+
+        def wait(*given: Any, **named: Any) -> Any:
+            begun.set()
+            gate.wait(20)
+            return go_on(*given, **named)
+
+        setattr(sessions, held, wait)
+
+    async def test(service: NacreSessionService, sessions: nacre.Sessions) -> None:
+        session = await service.create_session(**WHO, session_id="s")
+        hold(sessions)
+        changing = asyncio.create_task(change(service, session))
+        assert await asyncio.to_thread(begun.wait, 20)
+        changing.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not changing.done()
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await changing
+        assert sessions.exists("app/ann/t" if method == "create_session" else "app/ann/s") == is_there
+        assert len(sessions.get_history("app/ann/s")) == (method == "append_event")
 
     with_service(":memory:", test)
 

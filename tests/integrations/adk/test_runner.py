@@ -150,6 +150,37 @@ def test_nacre_sessions_show_reads_what_adk_wrote(root: Path) -> None:
         assert text in done.stdout
 
 
+ALL = ["Rome?", None, "sunny in Rome", "sunny", "Oslo?", None, "sunny in Oslo", "sunny too", None, "Bye", "bye"]
+
+
+@pytest.mark.parametrize("compacts", [False, True])
+def test_what_adk_took_back_or_summarized_is_there_for_others(compacts: bool, place: str) -> None:
+    async def run() -> None:
+        with nacre.open(place) as sessions:
+            await talk(NacreSessionService(sessions), compacts=compacts)
+            assert [one.content for one in sessions.get_history("app/ann/s")] == ALL
+
+    asyncio.run(run())
+
+
+def test_what_nacre_took_back_is_not_there_for_adk(place: str) -> None:
+    async def run() -> None:
+        with nacre.open(place) as sessions:
+            service = NacreSessionService(sessions)
+            await talk(service)
+            sessions.rewind("app/ann/s", before=sessions.snapshot("app/ann/s").numbers[4])
+            model = Scripted(model="scripted", script=[types.Part(text="bye")])
+            runner = Runner(app_name="app", agent=LlmAgent(name="agent", model=model), session_service=service)
+            async for _ in runner.run_async(user_id="ann", session_id="s", new_message=say("Bye")):
+                pass
+            await runner.close()
+            assert model.asked == [
+                ["Rome?", ("look_up", {"city": "Rome"}), {"result": "sunny in Rome"}, "sunny", "Bye"]
+            ]
+
+    asyncio.run(run())
+
+
 def test_a_conversation_of_another_framework_is_read_and_continued(place: str) -> None:
     async def run() -> None:
         with nacre.open(place) as sessions:

@@ -23,6 +23,7 @@ from claude_agent_sdk import (
     fork_session_via_store,
     get_session_messages_from_store,
     list_sessions_from_store,
+    project_key_for_directory,
     rename_session_via_store,
 )
 from claude_agent_sdk.testing import run_session_store_conformance
@@ -315,6 +316,100 @@ def test_what_is_left_after_erasing_is_one_chain_with_a_result_for_each_call(era
     with_store(place, test)
 
 
+FORK = "0f8fad5b-d9cb-469f-a165-70867728950f"
+CALL_OF_OTHERS = nacre.ToolCall(id="c1", name="ls", arguments={})
+RESULT_OF_OTHERS = nacre.Message(role="tool", tool_call_id="c1", content="a.py")
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        ("say nothing", "Hello, a call, its result, Own 1, And then?, Own 2, Own 3"),
+        ("erase 2", "[erased], a call, its result, Own 1, And then?, Own 2, Own 3"),
+        ("erase 3", "Hello, a call, its result, Own 1, And then?, Own 2, Own 3"),
+        ("erase 4", "Hello, a call, its result, Own 1, And then?, Own 2, Own 3"),
+        ("erase 5", "Hello, a call, its result, [erased], And then?, Own 2, Own 3"),
+        ("erase 7", "Hello, a call, its result, Own 1, [erased], Own 2, Own 3"),
+        ("erase 8", "Hello, a call, its result, Own 1, And then?, [erased], Own 3"),
+        ("truncate", "Own 1, And then?, Own 2, Own 3"),
+        ("fork", "Hello, a call, its result, Own 1, And then?, Own 2, Own 3"),
+        ("archive", "Hello, a call, its result, Own 1, And then?, Own 2, Own 3"),
+    ],
+)
+def test_the_sdk_finds_the_whole_conversation_after_others_have_written_and_changed_it(
+    change: str, left: str, place: str, tmp_path: Path
+) -> None:
+    """What the CLI has appended is linked to what was loaded before."""
+
+    def show(message: dict[str, Any]) -> str:
+        block = message["content"] if isinstance(message["content"], str) else message["content"][0]
+        words = {"tool_use": "a call", "tool_result": "its result"}
+        return str(block if isinstance(block, str) else words.get(block["type"]) or block["text"])
+
+    async def test(store: NacreSessionStore, sessions: nacre.AsyncSessions) -> None:
+        key: SessionKey = {"project_key": project_key_for_directory(str(tmp_path)), "session_id": ID}
+        name = f"{key['project_key']}/{ID}"
+
+        async def append(text: str) -> None:
+            loaded: list[Any] = await store.load(key) or []
+            await store.append(key, [entry(str(uuid4()), text, parent=loaded[-1]["uuid"])])
+
+        await sessions.add_message(name, "user", "Hello")
+        await sessions.add_full_message(name, nacre.Message(role="assistant", tool_calls=(CALL_OF_OTHERS,)))
+        # The result comes while the CLI goes on from what stands for it.
+        loaded: list[Any] = await store.load(key) or []
+        await sessions.add_full_message(name, RESULT_OF_OTHERS)
+        await store.append(key, [entry(str(uuid4()), "Own 1", parent=loaded[-1]["uuid"])])
+        await sessions.add_message(name, "user", "And then?")
+        await append("Own 2")
+        await append("Own 3")
+        before = [one["uuid"] for one in await store.load(key) or [] if one["uuid"][14] == "5"]
+        if change.startswith("erase"):
+            await sessions.redact(name, int(change.removeprefix("erase ")))
+        elif change == "truncate":
+            await sessions.update(name, [nacre.Truncate(4)])
+        elif change == "fork":
+            await sessions.fork(name, f"{key['project_key']}/{FORK}")
+        elif change == "archive":
+            await sessions.archive(name)
+            await sessions.unarchive(name)
+        id = FORK if change == "fork" else ID
+        found = await get_session_messages_from_store(store, id, directory=str(tmp_path))
+        assert ", ".join(show(one.message) for one in found) == left
+        after = [one["uuid"] for one in await store.load(key) or []]
+        assert [uuid for uuid in before if uuid in after] == (before[3:] if change == "truncate" else before)
+
+    with_store(place, test)
+
+
+def test_an_entry_keeps_its_parent_as_long_as_that_is_there(place: str) -> None:
+    async def test(store: NacreSessionStore, sessions: nacre.AsyncSessions) -> None:
+        await sessions.add_message(NAME, "user", "Hello")
+        loaded: list[Any] = await store.load(KEY) or []
+        # The CLI goes on from what it has loaded.
+        await sessions.add_message(NAME, "user", "And then?")
+        own = entry("u1", "Own", parent=loaded[0]["uuid"])
+        await store.append(KEY, [own])
+        assert (await store.load(KEY) or [])[2:] == [own]
+
+    with_store(place, test)
+
+
+def test_what_others_wrote_is_not_stored_again_when_it_is_sent_as_it_was_loaded(place: str) -> None:
+    async def test(store: NacreSessionStore, sessions: nacre.AsyncSessions) -> None:
+        for text in ("one", "two"):
+            await sessions.add_message(NAME, "user", text)
+        loaded: list[Any] = await store.load(KEY) or []
+        await sessions.redact(NAME, 2)
+        await store.append(KEY, loaded)
+        assert len(await store.load(KEY) or []) == 2
+        await store.append(KEY, [*loaded, entry("u1", "three", parent=loaded[-1]["uuid"])])
+        history = await sessions.get_history(NAME)
+        assert [one.content for one in history] == ["", "two", "three"]
+
+    with_store(place, test)
+
+
 def test_a_session_that_another_deletes_meanwhile_begins_again_with_every_entry(root: Path) -> None:
     class OneByOne(nacre.Sessions):
         def submit(self, *given: Any, **named: Any) -> Any:
@@ -403,6 +498,36 @@ def test_two_processes_lose_nothing_and_the_summary_is_that_of_the_entries(lasti
     with_store(lasting_place, test)
 
 
+SENDER = """
+import asyncio, sys, nacre
+from nacre.integrations.claude_agent import NacreSessionStore
+place, size = sys.argv[1], int(sys.argv[2])
+key = {"project_key": "p", "session_id": "s"}
+said = [{"type": "user", "uuid": f"u{n}", "message": {"role": "user", "content": str(n)}} for n in range(120)]
+async def main():
+    async with nacre.open_async(place) as sessions:
+        store = NacreSessionStore(sessions)
+        for start in range(0, len(said), size):
+            # Each batch begins with the end of the one before.
+            await store.append(key, said[max(start - 2, 0) : start + size])
+asyncio.run(main())
+"""
+
+
+def test_two_processes_that_send_the_same_entries_store_them_once_in_their_order(lasting_place: str) -> None:
+    with_store(lasting_place, lambda store, _: store.append({"project_key": "q", "session_id": "s"}, TURN))
+    senders = [subprocess.Popen([sys.executable, "-c", SENDER, lasting_place, size]) for size in ("3", "5")]
+    assert [sender.wait() for sender in senders] == [0, 0]
+
+    async def test(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
+        loaded: Any = await store.load(SHARED)
+        assert [one["uuid"] for one in loaded] == [f"u{n}" for n in range(120)]
+        await store.append(SHARED, loaded[50:])
+        assert await store.load(SHARED) == loaded
+
+    with_store(lasting_place, test)
+
+
 def test_a_killed_process_loses_nothing_that_was_acknowledged(lasting_place: str) -> None:
     for round_number in range(3):
         command = [sys.executable, "-c", WRITER, lasting_place, f"r{round_number}", "100000"]
@@ -429,7 +554,8 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(lasting_place: str
             ]
             await store.append(SHARED, again)
             loaded = await store.load(SHARED)
-            assert [sum(one.get("uuid") == two["uuid"] for one in loaded) for two in again] == [1, 1, 1]
+            own = [one["uuid"] for one in loaded if one.get("uuid", "").startswith(f"{who}-")]
+            assert own == [f"{who}-{number}-{part}" for number in range(last + 2) for part in range(3)]
 
         with_store(lasting_place, test)
 
@@ -439,8 +565,6 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(lasting_place: str
 
 def test_the_functions_of_the_sdk_that_use_a_store(place: str, tmp_path: Path) -> None:
     async def test(store: NacreSessionStore, _: nacre.AsyncSessions) -> None:
-        from claude_agent_sdk import project_key_for_directory  # noqa: PLC0415 - only here
-
         key: SessionKey = {"project_key": project_key_for_directory(str(tmp_path)), "session_id": ID}
         uuids = {name: str(uuid4()) for name in ("u1", "a1", "a2", "u2", "a3")}
         turn = json.loads(json.dumps(TURN))
@@ -618,53 +742,127 @@ def test_every_method_is_tried_in_the_event_loop() -> None:
     assert async_methods(NacreSessionStore) == {name.split()[0] for name in AWAITED}
 
 
+class Held(nacre.AsyncSessions):
+    """Sessions in memory whose first work waits in its thread, and may then fail."""
+
+    calls = 0
+    begun: Event
+    gate: Event
+    fails: bool
+
+    @classmethod
+    def of_memory(cls, *, fails: bool = False) -> Held:
+        sessions = nacre.AsyncSessions.of(nacre.open(":memory:"))
+        sessions.__class__ = cls
+        assert isinstance(sessions, cls)
+        sessions.begun, sessions.gate, sessions.fails = Event(), Event(), fails
+        return sessions
+
+    async def call(self, work: Callable[[nacre.Sessions], Any]) -> Any:
+        self.calls += 1
+        is_first = self.calls == 1
+
+        def hold(plain: nacre.Sessions) -> Any:
+            if is_first:
+                self.begun.set()
+                self.gate.wait(20)
+                if self.fails:
+                    raise nacre.StoreError("a full disk")
+            return work(plain)
+
+        return await super().call(hold)
+
+    async def cancel_first(self, call: Coroutine[Any, Any, None]) -> None:
+        """Cancel a call while it works in its thread; the caller does not wait for it."""
+        first = asyncio.create_task(call)
+        assert await asyncio.to_thread(self.begun.wait, 20)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+    async def call_next(self, call: Coroutine[Any, Any, None]) -> None:
+        """Make the call that comes after the cancelled one, which goes on only when this one waits."""
+        second = asyncio.create_task(call)
+        # It has every chance to overtake: it would begin its work in the first of these.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert self.calls == 1
+        self.gate.set()
+        await second
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_append_that_is_cancelled_does_not_come_after_the_next(fails: bool) -> None:
     """The SDK gives an append a time limit, and goes on with the next batch."""
+
+    async def main() -> None:
+        sessions = Held.of_memory(fails=fails)
+        store = NacreSessionStore(sessions)
+        unhandled: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+        await sessions.cancel_first(store.append(KEY, [entry("u1", "one")]))
+        await sessions.call_next(store.append(KEY, [entry("u2", "two")]))
+        found = await store.load(KEY)
+        assert found is not None
+        assert [one["uuid"] for one in found] == (["u2"] if fails else ["u1", "u2"])
+        gc.collect()
+        assert unhandled == []
+        sessions.blocking.close()
+
+    run(main())
+
+
+AGENT: SessionKey = {**KEY, "subpath": "subagents/agent-1"}
+
+
+@pytest.mark.parametrize(("first", "then"), [(KEY, KEY), (AGENT, AGENT), (AGENT, KEY)])
+def test_what_was_deleted_after_a_cancelled_append_does_not_come_back(first: SessionKey, then: SessionKey) -> None:
+    async def main() -> None:
+        sessions = Held.of_memory()
+        await sessions.cancel_first(NacreSessionStore(sessions).append(first, [entry("u1", "one")]))
+        # Programs make a store where they need one.
+        await sessions.call_next(NacreSessionStore(sessions).delete(then))
+        assert await NacreSessionStore(sessions).load(first) is None
+        sessions.blocking.close()
+
+    run(main())
+
+
+def test_what_was_appended_after_a_cancelled_delete_is_there() -> None:
+    async def main() -> None:
+        sessions = Held.of_memory()
+        store = NacreSessionStore(sessions)
+        sessions.blocking.add_message(NAME, "user", "deleted")
+        await sessions.cancel_first(store.delete(KEY))
+        await sessions.call_next(store.append(KEY, [entry("u1", "one")]))
+        assert await store.load(KEY) == [entry("u1", "one")]
+        sessions.blocking.close()
+
+    run(main())
+
+
+def test_an_event_loop_does_not_end_before_a_cancelled_append() -> None:
     begun, gate = Event(), Event()
 
-    class Held(nacre.Sessions):
+    class HeldInside(nacre.Sessions):
         def snapshot(self, key: str, *, last: int | None = None) -> nacre.Snapshot:
             if not begun.is_set():
                 begun.set()
                 gate.wait(20)
-                if fails:
-                    raise nacre.StoreError("a full disk")
             return super().snapshot(key, last=last)
 
-    class Counted(nacre.AsyncSessions):
-        calls = 0
+    async def append(sessions: nacre.Sessions) -> None:
+        appending = asyncio.create_task(NacreSessionStore(sessions).append(KEY, [entry("u1", "one")]))
+        assert await asyncio.to_thread(begun.wait, 20)
+        appending.cancel()
+        asyncio.get_running_loop().call_later(0.1, gate.set)
 
-        async def call(self, work: Callable[[nacre.Sessions], Any]) -> Any:
-            self.calls += 1
-            return await super().call(work)
+    async def delete(sessions: nacre.Sessions) -> None:
+        await NacreSessionStore(sessions).delete(KEY)
 
-    async def main() -> None:
-        with nacre.open(":memory:") as plain:
-            plain.__class__ = Held
-            sessions = nacre.AsyncSessions.of(plain)
-            sessions.__class__ = Counted
-            assert isinstance(sessions, Counted)
-            store = NacreSessionStore(sessions)
-            unhandled: list[Any] = []
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
-            first = asyncio.create_task(store.append(KEY, [entry("u1", "one")]))
-            assert await asyncio.to_thread(begun.wait, 20)
-            first.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await first
-            second = asyncio.create_task(store.append(KEY, [entry("u2", "two")]))
-            # It has every chance to overtake: it would begin its work in the first of these.
-            for _ in range(10):
-                await asyncio.sleep(0)
-            assert sessions.calls == 1
-            gate.set()
-            await second
-            found = await store.load(KEY)
-            assert found is not None
-            assert [one["uuid"] for one in found] == (["u2"] if fails else ["u1", "u2"])
-            del first
-            gc.collect()
-            assert unhandled == []
-
-    run(main())
+    with nacre.open(":memory:") as sessions:
+        sessions.__class__ = HeldInside
+        run(append(sessions))
+        assert sessions.exists(NAME)
+        run(delete(sessions))
+        assert not sessions.exists(NAME)
