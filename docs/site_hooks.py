@@ -34,15 +34,16 @@ INTERFACE = {
     "errors": ["nacre.errors"],
     "conformance": ["nacre.testing.conformance", "nacre.testing.conformance.store", "nacre.testing.conformance.run"],
 }
+# The adapters, under the headings that they have in docs/adapters.md: the module of each, and what is in it.
 ADAPTERS = {
-    "openai_agents": ["NacreSession"],
-    "langgraph": ["NacreSaver", "read_messages"],
-    "claude_agent": ["NacreSessionStore"],
-    "pydantic_ai": ["NacreConversationStore"],
-    "adk": ["NacreSessionService"],
-    "strands": ["NacreSessionRepository", "NacreStorage"],
-    "agent_framework": ["NacreHistoryProvider"],
-    "llama_index": ["NacreChatStore", "NacreAsyncChatStore"],
+    "OpenAI Agents SDK": ("openai_agents", ["NacreSession"]),
+    "LangGraph": ("langgraph", ["NacreSaver", "read_messages"]),
+    "Claude Agent SDK": ("claude_agent", ["NacreSessionStore"]),
+    "Pydantic AI": ("pydantic_ai", ["NacreConversationStore"]),
+    "Google ADK": ("adk", ["NacreSessionService"]),
+    "Strands Agents": ("strands", ["NacreSessionRepository", "NacreStorage"]),
+    "Microsoft Agent Framework": ("agent_framework", ["NacreHistoryProvider"]),
+    "LlamaIndex": ("llama_index", ["NacreChatStore", "NacreAsyncChatStore"]),
 }
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`(?!\]))", re.MULTILINE | re.DOTALL)
@@ -66,11 +67,11 @@ def on_files(files: Any, config: Any) -> Any:
         if path == "examples.md":
             text = _with_files(text)
         files.append(File.generated(config, path, content=text))
-    adapters = [f"nacre.integrations.{module}.{name}" for module, names in ADAPTERS.items() for name in names]
-    for name, objects in (INTERFACE | {"adapters": adapters}).items():
+    for name, objects in INTERFACE.items():
         title = name.replace("_", " ").capitalize()
         text = "\n\n".join([f"# {title}", "From the docstrings.", *(f"::: {one}" for one in objects)])
         files.append(File.generated(config, f"api/{name}.md", content=text + "\n"))
+    files.append(File.generated(config, "api/adapters.md", content=_adapters()))
     return files
 
 
@@ -110,6 +111,21 @@ def _with_files(text: str) -> str:
         code = path.read_text(encoding="utf-8")
         lines += [f"### {name} {{ #{_anchor(name)} }}", "", "```py", code.rstrip("\n"), "```", ""]
     return "\n".join(lines)
+
+
+def _adapters() -> str:
+    """The reference of the adapters: for each its framework, how it is imported, and what is in it."""
+    parts = ["# Adapters, class by class", "From the docstrings. How each is used is in [Adapters](../adapters.md)."]
+    for framework, (module, names) in ADAPTERS.items():
+        anchor = framework.lower().replace(" ", "-")
+        parts += [
+            f"## {framework}",
+            f"```py\nfrom nacre.integrations.{module} import {', '.join(names)}\n```",
+            f"To install and use it: [{framework}](../adapters.md#{anchor}).",
+        ]
+        options = "    options:\n      heading_level: 3\n      merge_init_into_class: true"
+        parts += [f"::: nacre.integrations.{module}.{name}\n{options}" for name in names]
+    return "\n\n".join(parts) + "\n"
 
 
 def _anchor(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib.util
 import os
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from html import unescape
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -138,6 +140,32 @@ def test_a_docstring_is_a_part_of_the_reference_and_its_example_is_code(site: Pa
     assert 'id="nacre.sessions.Sessions.add_message"' in page
     assert '<span class="gp">&gt;&gt;&gt; </span>' in page
     assert "<blockquote>" not in page
+
+
+def adapter_classes() -> Iterator[tuple[str, ast.ClassDef]]:
+    """The classes of all adapters, with their modules, which are not imported: the frameworks are not installed."""
+    for path in (ROOT / "src" / "nacre" / "integrations").glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and node.name.startswith("Nacre"):
+                yield f"nacre.integrations.{path.stem}", node
+
+
+def test_the_reference_of_the_adapters_has_a_heading_for_each_framework(site: Path) -> None:
+    page = (site / "api" / "adapters.html").read_text(encoding="utf-8")
+    used = (ROOT / "docs" / "adapters.md").read_text().partition("## How each is used")[2].partition("\n## ")[0]
+    frameworks = re.findall("^### (.+)", used, re.MULTILINE)
+    assert re.findall(r'<h2 id="[^"]+">([^<]+)', page) == frameworks
+
+
+def test_the_reference_of_the_adapters_says_how_to_import_and_make_each_and_has_all_methods(site: Path) -> None:
+    html = (site / "api" / "adapters.html").read_text(encoding="utf-8")
+    text = unescape(re.sub("<[^>]+>", "", html))
+    for module, adapter in adapter_classes():
+        assert re.search(rf"^from {module} import .*\b{adapter.name}\b", text, re.MULTILINE)
+        assert re.search(rf"^{adapter.name}\(\s*\w+: ", text, re.MULTILINE)
+        methods = {one.name for one in adapter.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+        public = {name for name in methods if name[0] != "_"} - {"class_name"}  # LlamaIndex calls it, nobody else
+        assert public == set(re.findall(rf'id="{module}\.{adapter.name}\.(\w+)"', html)) & methods
 
 
 def test_the_code_of_an_example_is_on_the_site(site: Path) -> None:
