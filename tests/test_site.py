@@ -205,3 +205,20 @@ def test_a_search_finds_a_page_and_leads_there(browser: BrowserContext, address:
     assert "truncate_history" in page.locator("article").inner_text()
     page.close()
     assert [asked for asked in requests if not asked.startswith((address, "data:", "blob:"))] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [("MCP", "mcp-server.html"), ("ACP", "editors.html"), ("OpenTelemetry", "telemetry.html")],
+)
+def test_a_page_is_found_by_the_name_of_its_protocol(
+    browser: BrowserContext, address: str, words: str, path: str
+) -> None:
+    page = browser.new_page()
+    page.goto(address)
+    assert words in page.locator(f".md-nav--primary a[href='{path}']").inner_text()
+    page.locator("[data-md-component=search-query]").first.fill(words)
+    result = page.locator("[data-md-component=search-result] a").first
+    result.wait_for()
+    assert words in result.locator("h1").inner_text()
+    page.close()
