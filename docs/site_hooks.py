@@ -1,4 +1,4 @@
-"""What `make site` does besides rendering docs/: pages from elsewhere, pages of docstrings, links that stay inside.
+"""What `make site` does besides rendering docs/: pages from elsewhere, two of docstrings, links that stay inside.
 
 The pages are written to be read in the repository, and none is changed for the site.
 """
@@ -12,7 +12,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import griffe
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
@@ -26,14 +25,6 @@ ELSEWHERE = {
     "benchmarks/RESULTS.md": "benchmarks.md",
     "examples/README.md": "examples.md",
 }
-# Pages made of docstrings: what each has.
-INTERFACE = {
-    "sessions": ["nacre.opening.open", "nacre.sessions.Sessions", "nacre.sessions.Session"],
-    "async_sessions": ["nacre.async_sessions.open_async", "nacre.async_sessions.AsyncSessions"],
-    "messages": ["nacre.messages.Message", "nacre.messages.ToolCall"],
-    "errors": ["nacre.errors"],
-    "conformance": ["nacre.testing.conformance", "nacre.testing.conformance.store", "nacre.testing.conformance.run"],
-}
 # The adapters, under the headings that they have in docs/adapters.md: the module of each, and what is in it.
 ADAPTERS = {
     "OpenAI Agents SDK": ("openai_agents", ["NacreSession"]),
@@ -45,6 +36,14 @@ ADAPTERS = {
     "Microsoft Agent Framework": ("agent_framework", ["NacreHistoryProvider"]),
     "LlamaIndex": ("llama_index", ["NacreChatStore", "NacreAsyncChatStore"]),
 }
+CONFORMANCE = """# The conformance suite
+
+From the docstrings. A store to try it with is in [the comparison](../comparison.md#try-your-own-store).
+
+::: nacre.testing.conformance
+
+::: nacre.testing.conformance.run.run
+"""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`(?!\]))", re.MULTILINE | re.DOTALL)
 
@@ -61,17 +60,14 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages from elsewhere, and those of docstrings."""
+    """Add the pages from elsewhere, and those of docstrings: what `import nacre` offers is in docs/reference.md."""
     for source, path in ELSEWHERE.items():
         text = _inside((ROOT / source).read_text(encoding="utf-8"), source)
         if path == "examples.md":
             text = _with_files(text)
         files.append(File.generated(config, path, content=text))
-    for name, objects in INTERFACE.items():
-        title = name.replace("_", " ").capitalize()
-        text = "\n\n".join([f"# {title}", "From the docstrings.", *(f"::: {one}" for one in objects)])
-        files.append(File.generated(config, f"api/{name}.md", content=text + "\n"))
     files.append(File.generated(config, "api/adapters.md", content=_adapters()))
+    files.append(File.generated(config, "api/conformance.md", content=CONFORMANCE))
     return files
 
 
@@ -138,23 +134,3 @@ def _title(page: Path) -> str:
 
 def _as_list(pages: Any) -> list[dict[str, str]]:
     return [{"": pages}] if isinstance(pages, str) else pages
-
-
-class Doctests(griffe.Extension):
-    """Shows the examples of docstrings as code: in Markdown, `>>>` would be a quotation."""
-
-    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        if obj.docstring is None or ">>> " not in obj.docstring.value:
-            return
-        lines: list[str] = []
-        is_code = False
-        for line in obj.docstring.value.split("\n"):
-            if line.startswith(">>> ") and not is_code:
-                lines += ["```pycon", line]
-                is_code = True
-            elif is_code and not line.strip():
-                lines += ["```", line]
-                is_code = False
-            else:
-                lines.append(line)
-        obj.docstring.value = "\n".join([*lines, "```"] if is_code else lines)

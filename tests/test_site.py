@@ -30,7 +30,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SHOWN = (
     "",
     *("tutorial.html", "adapters.html", "comparison.html", "examples.html"),
-    *("reference.html", "api/sessions.html", "architecture.html"),
+    *("reference.html", "api/adapters.html", "architecture.html"),
 )
 # What a browser loads by itself: by tag, the attribute that says from where. A link to click on is not among them.
 LOADED = {
@@ -135,11 +135,22 @@ def test_every_page_of_the_documentation_is_on_the_site(site: Path) -> None:
     assert [str(page) for page in pages if not (site / f"{page}.html").exists()] == []
 
 
-def test_a_docstring_is_a_part_of_the_reference_and_its_example_is_code(site: Path) -> None:
-    page = (site / "api" / "sessions.html").read_text(encoding="utf-8")
-    assert 'id="nacre.sessions.Sessions.add_message"' in page
-    assert '<span class="gp">&gt;&gt;&gt; </span>' in page
-    assert "<blockquote>" not in page
+def test_the_interface_is_described_once(site: Path) -> None:
+    assert 'id="sessionsadd_message"' in (site / "reference.html").read_text(encoding="utf-8")
+    assert sorted(path.name for path in (site / "api").iterdir()) == ["adapters.html", "conformance.html"]
+
+
+def test_the_page_of_the_conformance_suite_has_how_to_describe_a_store_and_how_to_run(site: Path) -> None:
+    page = (site / "api" / "conformance.html").read_text(encoding="utf-8")
+    described = re.findall(r'<h[23] id="nacre\.testing\.conformance\.([\w.]+)"', page)
+    assert {"Store", "Factory", "Report", "run.run"} <= set(described)
+    assert len(described) == len({name.rpartition(".")[2] for name in described})
+    assert 'id="nacre.testing.conformance.Store.append"' in page
+
+
+@pytest.mark.parametrize("name", ["adapters", "conformance"])
+def test_an_example_in_a_docstring_is_no_quotation(site: Path, name: str) -> None:
+    assert "<blockquote>" not in (site / "api" / f"{name}.html").read_text(encoding="utf-8")
 
 
 def adapter_classes() -> Iterator[tuple[str, ast.ClassDef]]:

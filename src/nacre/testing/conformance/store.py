@@ -10,18 +10,21 @@ import nacre
 
 
 class Store(Protocol):
-    """What the suite does with a store.
+    """What the suite does with a store."""
 
-    `append` returns when the message is stored as safely as the store promises, and raises if it is not. `id` names
-    this one write: a second call with the same id is a retry. A store without such ids ignores it, and says so in
-    `not_applicable`.
-    """
+    def append(self, session: str, text: str, id: str) -> None:
+        """Store a message; return when it is as safe as the store promises, and raise if it is not stored.
 
-    def append(self, session: str, text: str, id: str) -> None: ...
+        `id` names this one write: a second call with the same id is a retry. A store without such ids ignores it, and
+        says so in `not_applicable`.
+        """
 
-    def read(self, session: str) -> list[str]: ...
+    def read(self, session: str) -> list[str]:
+        """The texts of a session, oldest first; none if there is no such session."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release everything; the store may be opened again."""
 
 
 Factory: TypeAlias = Callable[[Path], Store]
