@@ -233,3 +233,21 @@ def test_a_page_is_found_by_the_name_of_its_protocol(
     result.wait_for()
     assert words in result.locator("h1").inner_text()
     page.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_page_is_wider_than_its_window_and_no_name_in_a_table_is_cut(
+    browser: BrowserContext, address: str, width: int
+) -> None:
+    page = browser.new_page()
+    page.set_viewport_size({"width": width, "height": 900})
+    for path in SHOWN:
+        page.goto(address + path)
+        assert page.evaluate("document.documentElement.scrollWidth") == width, path
+        # A name that is broken has a rectangle for each line.
+        broken = """names => names.filter(it => !/[^\\w.]/.test(it.innerText) && it.getClientRects().length > 1)
+            .map(it => it.innerText)"""
+        assert page.locator("article td code").evaluate_all(broken) == [], path
+        cut = "calls => calls.filter(it => it.scrollWidth > it.clientWidth).map(it => it.innerText)"
+        assert page.locator(".doc-signature code").evaluate_all(cut) == [], path
+    page.close()
