@@ -10,7 +10,10 @@ import nacre
 
 
 class Store(Protocol):
-    """What the suite does with a store."""
+    """What the suite does with a store.
+
+    These are plain functions. A store whose methods are awaited needs a class around it, with an `asyncio.Runner`.
+    """
 
     def append(self, session: str, text: str, id: str) -> None:
         """Store a message; return when it is as safe as the store promises, and raise if it is not stored.
