@@ -127,6 +127,17 @@ def test_every_class_of_an_adapter_is_in_its_page_and_in_the_reference(module: s
     assert f'"{name}"' in listed[1]
 
 
+def test_the_tutorial_is_a_program_without_its_scripted_model_too() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/tutorial.md").read_text(), re.MULTILINE | re.DOTALL)
+    lines = "".join(block for block in blocks if "class Scripted" not in block).splitlines()
+    kept = [line for line in lines if not re.search("replies|server|assert", line)]
+    program = re.sub(r"(OpenAI|Client)\(.*\)", r"\1()", "\n".join(kept))
+    names = {node.id for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Name)}
+    assert "turn" in names
+    assert {"json", "address"} & names == {"json"}
+    assert "import json" in kept
+
+
 @pytest.mark.parametrize("verb", [*verbs.SESSIONS, *(f"nacre {verb}" for verb in verbs.TOP)])
 def test_every_verb_is_in_the_page_on_the_command_line(verb: str) -> None:
     assert re.search(rf"`{verb}\b", (ROOT / "docs" / "cli.md").read_text())
