@@ -72,8 +72,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Turn the links of a page in docs/ that lead out of it."""
+    """Turn the links of a page in docs/ that lead out of it; a search finds decisions after what is for users."""
     source = page.file.src_uri
+    if source.startswith("decisions/"):
+        page.meta["search"] = {"boost": 0.1}
     return markdown if page.file.generated_by else _inside(markdown, f"docs/{source}")
 
 

@@ -251,3 +251,14 @@ def test_no_page_is_wider_than_its_window_and_no_name_in_a_table_is_cut(
         cut = "calls => calls.filter(it => it.scrollWidth > it.clientWidth).map(it => it.innerText)"
         assert page.locator(".doc-signature code").evaluate_all(cut) == [], path
     page.close()
+
+
+@pytest.mark.parametrize("words", ["Pydantic AI", "asyncio"])
+def test_a_search_finds_a_page_for_users_before_a_decision(browser: BrowserContext, address: str, words: str) -> None:
+    page = browser.new_page()
+    page.goto(address)
+    page.locator("[data-md-component=search-query]").first.fill(words)
+    result = page.locator("[data-md-component=search-result] a").first
+    result.wait_for()
+    assert "decisions/" not in (result.get_attribute("href") or "")
+    page.close()
