@@ -1,4 +1,4 @@
-"""What `make site` does besides rendering docs/: pages from elsewhere, pages of docstrings, links that stay inside.
+"""What `make site` does besides rendering docs/: pages from elsewhere, two of docstrings, links that stay inside.
 
 The pages are written to be read in the repository, and none is changed for the site.
 """
@@ -12,7 +12,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import griffe
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
@@ -26,24 +25,25 @@ ELSEWHERE = {
     "benchmarks/RESULTS.md": "benchmarks.md",
     "examples/README.md": "examples.md",
 }
-# Pages made of docstrings: what each has.
-INTERFACE = {
-    "sessions": ["nacre.opening.open", "nacre.sessions.Sessions", "nacre.sessions.Session"],
-    "async_sessions": ["nacre.async_sessions.open_async", "nacre.async_sessions.AsyncSessions"],
-    "messages": ["nacre.messages.Message", "nacre.messages.ToolCall"],
-    "errors": ["nacre.errors"],
-    "conformance": ["nacre.testing.conformance", "nacre.testing.conformance.store", "nacre.testing.conformance.run"],
-}
+# The adapters, under the headings that they have in docs/adapters.md: the module of each, and what is in it.
 ADAPTERS = {
-    "openai_agents": ["NacreSession"],
-    "langgraph": ["NacreSaver", "read_messages"],
-    "claude_agent": ["NacreSessionStore"],
-    "pydantic_ai": ["NacreConversationStore"],
-    "adk": ["NacreSessionService"],
-    "strands": ["NacreSessionRepository", "NacreStorage"],
-    "agent_framework": ["NacreHistoryProvider"],
-    "llama_index": ["NacreChatStore", "NacreAsyncChatStore"],
+    "OpenAI Agents SDK": ("openai_agents", ["NacreSession"]),
+    "LangGraph": ("langgraph", ["NacreSaver", "read_messages"]),
+    "Claude Agent SDK": ("claude_agent", ["NacreSessionStore"]),
+    "Pydantic AI": ("pydantic_ai", ["NacreConversationStore"]),
+    "Google ADK": ("adk", ["NacreSessionService"]),
+    "Strands Agents": ("strands", ["NacreSessionRepository", "NacreStorage"]),
+    "Microsoft Agent Framework": ("agent_framework", ["NacreHistoryProvider"]),
+    "LlamaIndex": ("llama_index", ["NacreChatStore", "NacreAsyncChatStore"]),
 }
+CONFORMANCE = """# The conformance suite
+
+From the docstrings. A store to try it with is in [the comparison](../comparison.md#try-your-own-store).
+
+::: nacre.testing.conformance
+
+::: nacre.testing.conformance.run.run
+"""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`(?!\]))", re.MULTILINE | re.DOTALL)
 
@@ -60,23 +60,22 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages from elsewhere, and those of docstrings."""
+    """Add the pages from elsewhere, and those of docstrings: what `import nacre` offers is in docs/reference.md."""
     for source, path in ELSEWHERE.items():
         text = _inside((ROOT / source).read_text(encoding="utf-8"), source)
         if path == "examples.md":
             text = _with_files(text)
         files.append(File.generated(config, path, content=text))
-    adapters = [f"nacre.integrations.{module}.{name}" for module, names in ADAPTERS.items() for name in names]
-    for name, objects in (INTERFACE | {"adapters": adapters}).items():
-        title = name.replace("_", " ").capitalize()
-        text = "\n\n".join([f"# {title}", "From the docstrings.", *(f"::: {one}" for one in objects)])
-        files.append(File.generated(config, f"api/{name}.md", content=text + "\n"))
+    files.append(File.generated(config, "api/adapters.md", content=_adapters()))
+    files.append(File.generated(config, "api/conformance.md", content=CONFORMANCE))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Turn the links of a page in docs/ that lead out of it."""
+    """Turn the links of a page in docs/ that lead out of it; a search finds decisions after what is for users."""
     source = page.file.src_uri
+    if source.startswith("decisions/"):
+        page.meta["search"] = {"boost": 0.1}
     return markdown if page.file.generated_by else _inside(markdown, f"docs/{source}")
 
 
@@ -112,6 +111,21 @@ def _with_files(text: str) -> str:
     return "\n".join(lines)
 
 
+def _adapters() -> str:
+    """The reference of the adapters: for each its framework, how it is imported, and what is in it."""
+    parts = ["# Adapters, class by class", "From the docstrings. How each is used is in [Adapters](../adapters.md)."]
+    for framework, (module, names) in ADAPTERS.items():
+        anchor = framework.lower().replace(" ", "-")
+        parts += [
+            f"## {framework}",
+            f"```py\nfrom nacre.integrations.{module} import {', '.join(names)}\n```",
+            f"To install and use it: [{framework}](../adapters.md#{anchor}).",
+        ]
+        options = "    options:\n      heading_level: 3\n      merge_init_into_class: true"
+        parts += [f"::: nacre.integrations.{module}.{name}\n{options}" for name in names]
+    return "\n\n".join(parts) + "\n"
+
+
 def _anchor(name: str) -> str:
     return re.sub(r"\W+", "-", name.removesuffix(".py"))
 
@@ -122,23 +136,3 @@ def _title(page: Path) -> str:
 
 def _as_list(pages: Any) -> list[dict[str, str]]:
     return [{"": pages}] if isinstance(pages, str) else pages
-
-
-class Doctests(griffe.Extension):
-    """Shows the examples of docstrings as code: in Markdown, `>>>` would be a quotation."""
-
-    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        if obj.docstring is None or ">>> " not in obj.docstring.value:
-            return
-        lines: list[str] = []
-        is_code = False
-        for line in obj.docstring.value.split("\n"):
-            if line.startswith(">>> ") and not is_code:
-                lines += ["```pycon", line]
-                is_code = True
-            elif is_code and not line.strip():
-                lines += ["```", line]
-                is_code = False
-            else:
-                lines.append(line)
-        obj.docstring.value = "\n".join([*lines, "```"] if is_code else lines)

@@ -122,9 +122,20 @@ CLASSES = [
 @pytest.mark.parametrize(("module", "name"), CLASSES)
 def test_every_class_of_an_adapter_is_in_its_page_and_in_the_reference(module: str, name: str) -> None:
     assert f"`{name}`" in ADAPTERS or f".{name}`" in ADAPTERS
-    listed = re.search(rf'^    "{module}": \[(.*)\]', (ROOT / "docs/site_hooks.py").read_text(), re.MULTILINE)
+    listed = re.search(rf'\("{module}", \[(.*)\]\)', (ROOT / "docs/site_hooks.py").read_text())
     assert listed
     assert f'"{name}"' in listed[1]
+
+
+def test_the_tutorial_is_a_program_without_its_scripted_model_too() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/tutorial.md").read_text(), re.MULTILINE | re.DOTALL)
+    lines = "".join(block for block in blocks if "class Scripted" not in block).splitlines()
+    kept = [line for line in lines if not re.search("replies|server|assert", line)]
+    program = re.sub(r"(OpenAI|Client)\(.*\)", r"\1()", "\n".join(kept))
+    names = {node.id for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Name)}
+    assert "turn" in names
+    assert {"json", "address"} & names == {"json"}
+    assert "import json" in kept
 
 
 @pytest.mark.parametrize("verb", [*verbs.SESSIONS, *(f"nacre {verb}" for verb in verbs.TOP)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib.util
 import os
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from html import unescape
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,7 +30,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SHOWN = (
     "",
     *("tutorial.html", "adapters.html", "comparison.html", "examples.html"),
-    *("reference.html", "api/sessions.html", "architecture.html"),
+    *("reference.html", "api/adapters.html", "architecture.html"),
 )
 # What a browser loads by itself: by tag, the attribute that says from where. A link to click on is not among them.
 LOADED = {
@@ -133,11 +135,48 @@ def test_every_page_of_the_documentation_is_on_the_site(site: Path) -> None:
     assert [str(page) for page in pages if not (site / f"{page}.html").exists()] == []
 
 
-def test_a_docstring_is_a_part_of_the_reference_and_its_example_is_code(site: Path) -> None:
-    page = (site / "api" / "sessions.html").read_text(encoding="utf-8")
-    assert 'id="nacre.sessions.Sessions.add_message"' in page
-    assert '<span class="gp">&gt;&gt;&gt; </span>' in page
-    assert "<blockquote>" not in page
+def test_the_interface_is_described_once(site: Path) -> None:
+    assert 'id="sessionsadd_message"' in (site / "reference.html").read_text(encoding="utf-8")
+    assert sorted(path.name for path in (site / "api").iterdir()) == ["adapters.html", "conformance.html"]
+
+
+def test_the_page_of_the_conformance_suite_has_how_to_describe_a_store_and_how_to_run(site: Path) -> None:
+    page = (site / "api" / "conformance.html").read_text(encoding="utf-8")
+    described = re.findall(r'<h[23] id="nacre\.testing\.conformance\.([\w.]+)"', page)
+    assert {"Store", "Factory", "Report", "run.run"} <= set(described)
+    assert len(described) == len({name.rpartition(".")[2] for name in described})
+    assert 'id="nacre.testing.conformance.Store.append"' in page
+
+
+@pytest.mark.parametrize("name", ["adapters", "conformance"])
+def test_an_example_in_a_docstring_is_no_quotation(site: Path, name: str) -> None:
+    assert "<blockquote>" not in (site / "api" / f"{name}.html").read_text(encoding="utf-8")
+
+
+def adapter_classes() -> Iterator[tuple[str, ast.ClassDef]]:
+    """The classes of all adapters, with their modules, which are not imported: the frameworks are not installed."""
+    for path in (ROOT / "src" / "nacre" / "integrations").glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and node.name.startswith("Nacre"):
+                yield f"nacre.integrations.{path.stem}", node
+
+
+def test_the_reference_of_the_adapters_has_a_heading_for_each_framework(site: Path) -> None:
+    page = (site / "api" / "adapters.html").read_text(encoding="utf-8")
+    used = (ROOT / "docs" / "adapters.md").read_text().partition("## How each is used")[2].partition("\n## ")[0]
+    frameworks = re.findall("^### (.+)", used, re.MULTILINE)
+    assert re.findall(r'<h2 id="[^"]+">([^<]+)', page) == frameworks
+
+
+def test_the_reference_of_the_adapters_says_how_to_import_and_make_each_and_has_all_methods(site: Path) -> None:
+    html = (site / "api" / "adapters.html").read_text(encoding="utf-8")
+    text = unescape(re.sub("<[^>]+>", "", html))
+    for module, adapter in adapter_classes():
+        assert re.search(rf"^from {module} import .*\b{adapter.name}\b", text, re.MULTILINE)
+        assert re.search(rf"^{adapter.name}\(\s*\w+: ", text, re.MULTILINE)
+        methods = {one.name for one in adapter.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+        public = {name for name in methods if name[0] != "_"} - {"class_name"}  # LlamaIndex calls it, nobody else
+        assert public == set(re.findall(rf'id="{module}\.{adapter.name}\.(\w+)"', html)) & methods
 
 
 def test_the_code_of_an_example_is_on_the_site(site: Path) -> None:
@@ -177,3 +216,49 @@ def test_a_search_finds_a_page_and_leads_there(browser: BrowserContext, address:
     assert "truncate_history" in page.locator("article").inner_text()
     page.close()
     assert [asked for asked in requests if not asked.startswith((address, "data:", "blob:"))] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [("MCP", "mcp-server.html"), ("ACP", "editors.html"), ("OpenTelemetry", "telemetry.html")],
+)
+def test_a_page_is_found_by_the_name_of_its_protocol(
+    browser: BrowserContext, address: str, words: str, path: str
+) -> None:
+    page = browser.new_page()
+    page.goto(address)
+    assert words in page.locator(f".md-nav--primary a[href='{path}']").inner_text()
+    page.locator("[data-md-component=search-query]").first.fill(words)
+    result = page.locator("[data-md-component=search-result] a").first
+    result.wait_for()
+    assert words in result.locator("h1").inner_text()
+    page.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_page_is_wider_than_its_window_and_no_name_in_a_table_is_cut(
+    browser: BrowserContext, address: str, width: int
+) -> None:
+    page = browser.new_page()
+    page.set_viewport_size({"width": width, "height": 900})
+    for path in SHOWN:
+        page.goto(address + path)
+        assert page.evaluate("document.documentElement.scrollWidth") == width, path
+        # A name that is broken has a rectangle for each line.
+        broken = """names => names.filter(it => !/[^\\w.]/.test(it.innerText) && it.getClientRects().length > 1)
+            .map(it => it.innerText)"""
+        assert page.locator("article td code").evaluate_all(broken) == [], path
+        cut = "calls => calls.filter(it => it.scrollWidth > it.clientWidth).map(it => it.innerText)"
+        assert page.locator(".doc-signature code").evaluate_all(cut) == [], path
+    page.close()
+
+
+@pytest.mark.parametrize("words", ["Pydantic AI", "asyncio"])
+def test_a_search_finds_a_page_for_users_before_a_decision(browser: BrowserContext, address: str, words: str) -> None:
+    page = browser.new_page()
+    page.goto(address)
+    page.locator("[data-md-component=search-query]").first.fill(words)
+    result = page.locator("[data-md-component=search-result] a").first
+    result.wait_for()
+    assert "decisions/" not in (result.get_attribute("href") or "")
+    page.close()

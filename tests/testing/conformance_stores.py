@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -58,6 +59,56 @@ class Lines:
 
     def read(self, session: str) -> list[str]:
         return [entry["text"] for entry in self.entries(session)]
+
+    def close(self) -> None:
+        pass
+
+
+class IsAwaited(Lines):
+    """A store whose methods are awaited, which the suite cannot call."""
+
+    async def append(self, session: str, text: str, id: str) -> None:  # type: ignore[override]
+        super().append(session, text, id)
+
+    async def read(self, session: str) -> list[str]:  # type: ignore[override]
+        return super().read(session)
+
+    async def close(self) -> None:  # type: ignore[override]
+        super().close()
+
+
+class AppendIsAwaited(Lines):
+    async def append(self, session: str, text: str, id: str) -> None:  # type: ignore[override]
+        super().append(session, text, id)
+
+
+async def open_awaited(path: Path) -> Lines:
+    return Lines(path)
+
+
+class IsAwaitedInside:
+    """As the documentation shows it."""
+
+    def __init__(self, path: Path) -> None:
+        self.runner, self.store = asyncio.Runner(), IsAwaited(path)
+
+    def append(self, session: str, text: str, id: str) -> None:
+        self.runner.run(self.store.append(session, text, id))
+
+    def read(self, session: str) -> list[str]:
+        return self.runner.run(self.store.read(session))
+
+    def close(self) -> None:
+        self.runner.run(self.store.close())
+        self.runner.close()
+
+
+class CannotAppend:
+    def __init__(self, path: Path) -> None:
+        pass
+
+    def read(self, session: str) -> list[str]:
+        return []
 
     def close(self) -> None:
         pass

@@ -105,6 +105,26 @@ def test_a_factory_that_cannot_be_imported_is_no_verdict(factory: str, said: str
         run(factory)
 
 
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [
+        ("IsAwaited", "it is asynchronous, and the suite awaits nothing"),
+        ("AppendIsAwaited", "it is asynchronous, and the suite awaits nothing"),
+        ("open_awaited", "it is asynchronous, and the suite awaits nothing"),
+        ("CannotAppend", "it has no 'append'"),
+    ],
+)
+def test_what_cannot_be_called_as_a_store_is_no_verdict(factory: str, said: str, check: str) -> None:
+    with pytest.raises(nacre.InvalidArgument, match=f"{factory}: .*{said}"):
+        run(f"{HERE}:{factory}", only=[check])
+
+
+def test_a_store_that_is_awaited_is_tried_through_a_class_around_it() -> None:
+    report = run(f"{HERE}:IsAwaitedInside", kills=2)
+    assert [outcome.status for outcome in report.outcomes] == ["passed"] * len(CHECKS), report
+
+
 def test_what_takes_long_to_import_does_not_hang() -> None:
     (outcome,) = run("tests.testing.slow_to_import:Hangs", only=["reopen"], timeout=0.1).outcomes
     assert (outcome.status, outcome.why) == ("failed", "no answer within 0.1 s")
@@ -160,6 +180,8 @@ def test_the_command_prints_a_line_per_check_and_its_exit_code_says_whether_one_
     report = json.loads(bad.stdout)
     assert (report["passed"], report["outcomes"][0]["status"]) == (False, "failed")
     assert command("no_such_module:Store").returncode == 2
+    awaited = command(f"{HERE}:IsAwaited")
+    assert (awaited.returncode, awaited.stdout, len(awaited.stderr.splitlines())) == (2, "", 1)
 
 
 def test_the_command_prints_what_the_output_cannot_show() -> None:

@@ -83,24 +83,31 @@ class NacreChatStore(BaseChatStore):
         return _keys(blocking(self._sessions))
 
     async def aset_messages(self, key: str, messages: list[ChatMessage]) -> None:
+        """`set_messages`, awaited."""
         await finish(awaited(self._sessions), lambda _: self.set_messages(key, messages))
 
     async def aget_messages(self, key: str) -> list[ChatMessage]:
+        """`get_messages`, awaited."""
         return await awaited(self._sessions).call(lambda _: self.get_messages(key))
 
     async def async_add_message(self, key: str, message: ChatMessage) -> None:
+        """`add_message`, awaited."""
         await finish(awaited(self._sessions), lambda _: self.add_message(key, message))
 
     async def adelete_messages(self, key: str) -> list[ChatMessage] | None:
+        """`delete_messages`, awaited."""
         return await finish(awaited(self._sessions), lambda _: self.delete_messages(key))
 
     async def adelete_message(self, key: str, idx: int) -> ChatMessage | None:
+        """`delete_message`, awaited."""
         return await finish(awaited(self._sessions), lambda _: self.delete_message(key, idx))
 
     async def adelete_last_message(self, key: str) -> ChatMessage | None:
+        """`delete_last_message`, awaited."""
         return await finish(awaited(self._sessions), lambda _: self.delete_last_message(key))
 
     async def aget_keys(self) -> list[str]:
+        """`get_keys`, awaited."""
         return await awaited(self._sessions).call(_keys)
 
 

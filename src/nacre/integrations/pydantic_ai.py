@@ -67,6 +67,19 @@ class NacreConversationStore(ConversationStore):
     loaded with, whichever process changed it. `delete` erases the messages for good; a fork has its own copy of those
     that it shares. Messages that other frameworks wrote in a session are loaded like all others, and change the
     revision. `list_conversations` has the conversations that were saved here.
+
+    What an application calls are the methods of Pydantic AI's own `ConversationStore`, all awaited; those below are
+    what they are made of:
+
+    - `load(conversation_id, *, limit=None, scope=None)`: the `Conversation`, None if there is none.
+    - `save(conversation, *, scope=None)`: store what is new of a conversation or of the result of a run.
+    - `branch(conversation_id, *, at=None, from_entry=None, expected_revision, scope=None)`: go back to an earlier
+      point, or to a branch that was left.
+    - `fork(conversation_id, *, at=None, from_entry=None, new_conversation_id=None, scope=None, source_scope=None)`:
+      begin another conversation with the history of this one.
+    - `delete(conversation_id, *, scope=None)`: erase a conversation for good.
+    - `list_conversations(*, scope=None, limit=None)`: the records of conversations, the last saved first.
+    - `load_entries(conversation_id, *, limit=None, scope=None)`: the messages with their ids.
     """
 
     def __init__(self, sessions: AnySessions) -> None:

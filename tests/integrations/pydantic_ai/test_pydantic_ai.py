@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -970,6 +971,15 @@ def test_no_call_blocks_the_event_loop(method: str) -> None:
 
 def test_every_method_is_tried_in_the_event_loop() -> None:
     assert async_methods(NacreConversationStore) == set(AWAITED)
+
+
+def test_the_methods_that_it_has_from_pydantic_ai_are_described() -> None:
+    described = " ".join((NacreConversationStore.__doc__ or "").split())
+    for name in vars(ConversationStore).keys() - vars(NacreConversationStore).keys():
+        if not name.startswith("_"):
+            _, *parameters = inspect.signature(getattr(ConversationStore, name)).parameters.values()
+            plain = inspect.Signature([one.replace(annotation=inspect.Parameter.empty) for one in parameters])
+            assert f"- `{name}{plain}`: " in described
 
 
 @pytest.mark.parametrize("role", ["user", ""])

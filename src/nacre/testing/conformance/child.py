@@ -2,7 +2,8 @@
 
 It imports nothing of nacre, which need not be installed where the store is.
 Each line of its input is a JSON list, a command and its arguments; each is answered by one line, `{"ok": …}` or
-`{"error": …}`. An append is answered after it has returned, so that a line that was read is an acknowledgement.
+`{"error": …}`, or by `{"unusable": …}` if the suite cannot call the store. An append is answered after it has
+returned, so that a line that was read is an acknowledgement.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,10 @@ _CHANGES = frozenset(
 )
 
 
+class Unusable(Exception):
+    """The suite cannot call what the factory gives, so that nothing can be said about it."""
+
+
 class Steps:
     """Counts the steps of an append, and kills the process at one of them.
 
@@ -88,6 +93,26 @@ def load_factory(name: str) -> Factory:
     return factory
 
 
+def open_store(factory: Factory, path: Path) -> Store:
+    """Open the store; raises `Unusable` if it lacks a method."""
+    store: Store = _call(factory, path)
+    for name in ("append", "read", "close"):
+        if not callable(getattr(store, name, None)):
+            raise Unusable(f"a store needs append(session, text, id), read(session) and close(); it has no {name!r}")
+    return store
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the store; raises `Unusable` if that has to be awaited."""
+    returned = function(*arguments)
+    if hasattr(returned, "__await__"):
+        raise Unusable(
+            "it is asynchronous, and the suite awaits nothing; name a class whose append, read and close are plain "
+            "functions that await those of the store, as in asyncio.Runner().run(store.append(session, text, id))"
+        )
+    return returned
+
+
 def serve(factory_name: str, path: Path) -> None:
     """Answer commands until the input ends."""
     # The answers have the output to themselves, whatever a library prints, and the commands the input, whatever a
@@ -120,7 +145,7 @@ def serve(factory_name: str, path: Path) -> None:
                 steps.watch()
                 answer(ok=None)
                 continue
-            store = store or factory(path)
+            store = store or open_store(factory, path)
             if command == "flood":
                 session, label, past_refusals = arguments
                 for number in itertools.count():
@@ -135,6 +160,8 @@ def serve(factory_name: str, path: Path) -> None:
             answer(ok=_act(store, steps, command, arguments))
             if command == "close":
                 store = None
+        except Unusable as error:
+            answer(unusable=str(error))
         except Exception as error:  # noqa: BLE001 - as above
             answer(error=_sentence(error))
 
@@ -148,17 +175,17 @@ def _not_applicable(factory: Factory) -> dict[str, str]:
 
 def _act(store: Store, steps: Steps, command: str, arguments: list[Any]) -> Any:
     if command == "append":
-        store.append(*arguments)
+        _call(store.append, *arguments)
     elif command == "count":
         steps.count = 0
-        store.append(*arguments)
+        _call(store.append, *arguments)
         return steps.count
     elif command == "die":
         steps.count, steps.last = 0, arguments[0]
-        store.append(*arguments[1:])
+        _call(store.append, *arguments[1:])
         steps.last = None
     elif command == "read":
-        found = store.read(*arguments)
+        found = _call(store.read, *arguments)
         if isinstance(found, (str, bytes)) or not isinstance(found, Iterable):
             raise TypeError(f"read must return a list of texts, not {type(found).__name__}")
         texts = list(found)
@@ -167,7 +194,7 @@ def _act(store: Store, steps: Steps, command: str, arguments: list[Any]) -> Any:
                 raise TypeError(f"read must return texts, not {type(text).__name__}")
         return texts
     elif command == "close":
-        store.close()
+        _call(store.close)
     return None
 
 

@@ -27,6 +27,10 @@ class CannotRun(Exception):
     """The factory cannot be imported: nothing can be said about the store."""
 
 
+class Unusable(Exception):
+    """What the factory gives cannot be called as a store: nothing can be said about it either."""
+
+
 _CHILD = Path(__file__).with_name("child.py")
 
 # How often to look whether the process lives while nothing comes from it, and how long its death may take.
@@ -57,7 +61,7 @@ class Child:
     """
 
     def __init__(self, setting: Setting, path: Path) -> None:
-        self._timeout = setting.timeout
+        self._timeout, self._factory = setting.timeout, setting.factory
         self.refusals: list[str] = []
         environment = dict(os.environ)
         if setting.python == sys.executable:  # what can be imported here can be imported there
@@ -110,6 +114,8 @@ class Child:
             answer = json.loads(line)
         except ValueError:
             raise StoreFailed(f"its Python writes what is no answer: {line[:100]!r}") from None
+        if "unusable" in answer:
+            raise Unusable(f"{self._factory}: {answer['unusable']}")
         if "error" in answer:
             self.refusals.append(answer["error"])
             raise AppendRefused(answer["error"])

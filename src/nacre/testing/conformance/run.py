@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from nacre.errors import InvalidArgument
 from nacre.testing.conformance.checks import CHECKS, Broken, NotApplicable
-from nacre.testing.conformance.process import CannotRun, Child, Setting, StoreFailed
+from nacre.testing.conformance.process import CannotRun, Child, Setting, StoreFailed, Unusable
 
 Status: TypeAlias = Literal["passed", "failed", "not applicable"]
 
@@ -65,7 +65,8 @@ def run(
     store that lives in another environment, which needs no nacre. `kills` is how often a writer is killed in each
     check of crashes, `timeout` how many seconds one call may take before the store is said to hang; to start Python
     and to import the store is not counted.
-    Raises InvalidArgument if the factory cannot be imported, or names a check that there is not as not applicable.
+    Raises InvalidArgument if the factory cannot be imported, names a check that there is not as not applicable, or
+    gives what is no store: a method is missing, or has to be awaited.
     """
     wanted = list(CHECKS) if only is None else list(dict.fromkeys(only))
     if unknown := [name for name in wanted if name not in CHECKS]:
@@ -88,7 +89,10 @@ def run(
             raise InvalidArgument(
                 f"{factory}: not_applicable names {unknown[0]!r}, which is no check; there are {', '.join(CHECKS)}"
             )
-        outcomes = tuple(_try(name, setting, room / name, reasons) for name in wanted)
+        try:
+            outcomes = tuple(_try(name, setting, room / name, reasons) for name in wanted)
+        except Unusable as error:
+            raise InvalidArgument(str(error)) from error
     return Report(store=factory, outcomes=outcomes)
 
 

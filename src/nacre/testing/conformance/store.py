@@ -12,16 +12,22 @@ import nacre
 class Store(Protocol):
     """What the suite does with a store.
 
-    `append` returns when the message is stored as safely as the store promises, and raises if it is not. `id` names
-    this one write: a second call with the same id is a retry. A store without such ids ignores it, and says so in
-    `not_applicable`.
+    These are plain functions. A store whose methods are awaited needs a class around it, with an `asyncio.Runner`.
     """
 
-    def append(self, session: str, text: str, id: str) -> None: ...
+    def append(self, session: str, text: str, id: str) -> None:
+        """Store a message; return when it is as safe as the store promises, and raise if it is not stored.
 
-    def read(self, session: str) -> list[str]: ...
+        `id` names this one write: a second call with the same id is a retry. A store without such ids ignores it, and
+        says so in `not_applicable`.
+        """
 
-    def close(self) -> None: ...
+    def read(self, session: str) -> list[str]:
+        """The texts of a session, oldest first; none if there is no such session."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; the store may be opened again."""
 
 
 Factory: TypeAlias = Callable[[Path], Store]
