@@ -105,6 +105,28 @@ def test_a_second_result_is_left_out() -> None:
     ]
 
 
+@pytest.mark.parametrize("earlier", [[], [result("c1", name="clock")]], ids=["none", "one"])
+@pytest.mark.parametrize("asking", [{}, OWN], ids=["others", "own"])
+def test_a_late_result_of_others_replaces_the_one_before_it(asking: dict[str, Any], earlier: list[Message]) -> None:
+    late = Message(role="tool", content="late", tool_call_id="c1")
+    reply = said("assistant", "Wait.", extra=OWN)
+    own = "own " if asking else ""
+    expected = [f"{own}assistant ['c1']", "tool c1 late", "own assistant Wait.", "user Thanks."]
+    if asking and not earlier:
+        # The call stays as the framework wrote it, and so does what comes after it.
+        expected[1:3] = reversed(expected[1:3])
+    assert shown([call("c1", extra=asking), *earlier, reply, late, said("user", "Thanks.")]) == expected
+
+
+def test_a_late_result_belongs_to_no_call_that_the_framework_has_answered() -> None:
+    answered = [call("c1"), result("c1", extra=OWN)]
+    assert shown([*answered, result("c1"), said("user", "Thanks.")]) == [
+        "assistant ['c1']",
+        "own tool c1 result of c1",
+        "user Thanks.",
+    ]
+
+
 def test_ids_that_are_used_again_belong_to_the_last_call() -> None:
     assert shown([call("c1", extra=OWN), result("c1", extra=OWN), call("c1"), result("c1")]) == [
         "own assistant ['c1']",

@@ -91,8 +91,11 @@ def with_results(messages: Iterable[Message], framework: str) -> Iterator[tuple[
     Among those of others every call is followed by its result, or by one that says that it was interrupted. Between
     them and those of the framework calls and results stay as they are: erasing one message of the framework leaves
     its call, or its results, on the other side.
+
+    in the log   call 1 (others)   reply (own)   result 1 (others)
+    read         call 1 (others)   result 1 (others)   reply (own)
     """
-    messages = list(messages)
+    messages = place_late_results(list(messages), framework)
     whose = [is_own(message, framework) for message in messages]
     crossing = {} if all(whose) else find_crossing(messages, whose)
     # Those that cross are runs of their own.
@@ -108,6 +111,29 @@ def with_results(messages: Iterable[Message], framework: str) -> Iterator[tuple[
             yield from ((message, False) for message in pair([message for message in run if message.role]))
 
 
+def place_late_results(messages: list[Message], framework: str) -> list[Message]:
+    """The messages; a result that others stored late stands with its call, or with their result that it replaces."""
+    runs: list[list[Message]] = [[]]
+    # By the id of a call: the run of others in which it waits for its result; None as long as only a call is own.
+    waiting: dict[str, int | None] = {}
+    was_ours = False
+    for message in messages:
+        is_ours = is_own(message, framework)
+        if is_ours != was_ours:
+            runs.append([])
+            was_ours = is_ours
+        now = len(runs) - 1
+        waiting.update((call.id, None if is_ours else now) for call in message.tool_calls)
+        place = now
+        if message.role == "tool" and (id := message.tool_call_id or "") in waiting:
+            if is_ours:
+                del waiting[id]
+            elif (place := waiting[id]) is None:
+                place = waiting[id] = now
+        runs[place].append(message)
+    return [message for run in runs for message in run]
+
+
 def lacks_call(messages: Iterable[Message]) -> bool:
     """Tell whether the end of a history has a result whose call comes before it, so that more is to be read."""
     asked: set[str] = set()
@@ -121,15 +147,20 @@ def lacks_call(messages: Iterable[Message]) -> bool:
 def find_crossing(messages: Sequence[Message], whose: Sequence[bool]) -> dict[int, str]:
     """The places of those calls and results of others whose other half is own, with the name of what was called."""
     asked: dict[str, tuple[int, str]] = {}
-    answers: dict[int, tuple[int, str]] = {}
+    answers: dict[tuple[int, str], tuple[int, str]] = {}
     for at, message in enumerate(messages):
         asked.update((call.id, (at, call.name)) for call in message.tool_calls)
-        # Only the first result of a call belongs to it.
-        if message.role == "tool" and (call := asked.pop(message.tool_call_id or "", None)) is not None:
-            answers[at] = call
-    found = {call: "" for at, (call, _) in answers.items() if whose[at] and not whose[call]}
+        if message.role == "tool" and (id := message.tool_call_id or "") in asked:
+            call, name = asked[id]
+            known, _ = answers.setdefault((call, id), (at, name))
+            # The first result of a call belongs to it; of those that only others wrote, the last.
+            if not (whose[known] or whose[at]):
+                answers[call, id] = at, name
+    found = {call: "" for (call, _), (at, _) in answers.items() if whose[at] and not whose[call]}
     calls = set(found)
-    found.update((at, name) for at, (call, name) in answers.items() if not whose[at] and (whose[call] or call in calls))
+    found.update(
+        (at, name) for (call, _), (at, name) in answers.items() if not whose[at] and (whose[call] or call in calls)
+    )
     return found
 
 

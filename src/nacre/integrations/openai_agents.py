@@ -28,7 +28,14 @@ from nacre.checks import check_key, show
 from nacre.client_shapes import part_text
 from nacre.errors import InvalidArgument, InvalidMessage, missing_extra
 from nacre.integrations.access import AnySessions, awaited, change, check_sessions, finish, read_active
-from nacre.integrations.conversation import is_exact_json, is_own, lacks_call, read_conversation, with_results
+from nacre.integrations.conversation import (
+    is_exact_json,
+    is_own,
+    lacks_call,
+    place_late_results,
+    read_conversation,
+    with_results,
+)
 from nacre.messages import ERASED_TEXT, Message, ToolCall, Version, is_erased
 from nacre.records import Pop, Truncate
 from nacre.sessions import AnyOperation, Sessions
@@ -276,15 +283,18 @@ def _pop_foreign(messages: list[Message]) -> tuple[Item, list[AnyOperation]]:
     """The last item of a history that others have written to last, and the operations that take it off.
 
     Their messages may be several items: those that stay are written again as our own. If they are none, the item
-    before them is the last.
+    before them is the last. Results that are shown with a call further up stay as they are.
     """
     count = next((at for at, message in enumerate(reversed(messages)) if is_own(message, NAME)), len(messages))
     shown = takewhile(lambda one: not one[1], reversed(list(with_results(messages, NAME))))
     items = [item for message, _ in reversed(list(shown)) for item in from_chat(message.to_openai())]
+    at_the_end = takewhile(lambda one: not is_own(one, NAME), reversed(place_late_results(messages, NAME)))
+    stays = set(map(id, messages)) - set(map(id, at_the_end))
+    further_up = [one for one in messages[len(messages) - count :] if id(one) in stays]
     if items:
-        return items[-1], [*[Pop()] * count, *to_messages(items[:-1])]
+        return items[-1], [*[Pop()] * count, *further_up, *to_messages(items[:-1])]
     if count < len(messages):
-        return to_item(messages[-count - 1]), [Pop()] * (count + 1)
+        return to_item(messages[-count - 1]), [*[Pop()] * (count + 1), *further_up]
     return None, [Pop()] * count
 
 

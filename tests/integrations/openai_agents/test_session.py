@@ -9,6 +9,7 @@ import sys
 import time
 import weakref
 from collections.abc import Awaitable, Callable
+from random import Random
 from threading import Event
 from typing import Any
 
@@ -191,6 +192,35 @@ def test_messages_of_others_are_items_and_can_be_popped_one_by_one(place: str) -
         assert await session.pop_item() is None
 
     with nacre.open(place) as sessions:
+        asyncio.run(run(sessions))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_others_store_between_the_items_each_pop_takes_the_last_one(seed: int) -> None:
+    random = Random(seed)
+
+    async def run(sessions: nacre.Sessions) -> None:
+        session = NacreSession("s", sessions)
+        for n in range(random.randint(3, 14)):
+            call = {"id": f"c{n}", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+            kind = random.choice(["ours", "theirs", "call", "result", "result"])
+            if kind == "ours":
+                await session.add_items([question(n)])
+            elif kind == "theirs":
+                sessions.add_full_message("s", {"role": "user", "content": f"theirs {n}"})
+            elif kind == "call":
+                sessions.add_full_message("s", {"role": "assistant", "tool_calls": [call]})
+            else:
+                earlier = f"c{random.randint(max(0, n - 3), n)}"
+                sessions.add_full_message("s", {"role": "tool", "content": f"result {n}", "tool_call_id": earlier})
+        items = await session.get_items()
+        while items:
+            assert await session.get_items(3) == items[-3:]
+            assert await session.pop_item() == items.pop()
+            assert await session.get_items() == items
+        assert await session.pop_item() is None
+
+    with nacre.open(":memory:") as sessions:
         asyncio.run(run(sessions))
 
 
