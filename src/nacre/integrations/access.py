@@ -24,9 +24,6 @@ _AWAITED = "_awaited_by_integrations"
 _MAX_TRIES = 4
 """While nothing changes: what another process has deleted is reported once for each session, also if it was seen."""
 
-_MAX_TRIES = 4
-"""While nothing changes: what another process has deleted is reported once for each session, also if it was seen."""
-
 
 def check_sessions(sessions: object) -> AnySessions:
     """What an adapter is given; raises InvalidArgument if it is something else."""
