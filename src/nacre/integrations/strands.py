@@ -61,7 +61,8 @@ Fields = dict[str, Any]
 NAME = "strands"
 RECORD = f"x.{NAME}"
 _NEAR = 16
-_RECORD_ID = re.compile(rf"{NAME}:(?P<id>-?\d+):(?P<time>.+)", re.DOTALL)
+_RECORD_ID = re.compile(rf"{NAME}:([0-9a-f]{{32}}:)?(?P<id>-?\d+):(?P<time>.+)", re.DOTALL)
+"""Those of the first versions have no generation: nacre knows an id in the next one, too."""
 
 
 class InvalidId(InvalidKey, ValueError):
@@ -176,7 +177,7 @@ class NacreSessionRepository(SessionRepository):
         """Append a message; a retry stores nothing."""
         _check_message_id(session_message.message_id)
         messages = to_messages(session_message)
-        id = _record_id(session_message)
+        id = f"{session_message.message_id}:{session_message.created_at}"
         self._at(session_id, agent_id, lambda spot: _append(spot, messages, id=id if is_unicode(id) else None))
 
     def read_message(self, session_id: str, agent_id: str, message_id: int, **kwargs: Any) -> SessionMessage | None:  # noqa: ARG002 - the same
@@ -346,11 +347,6 @@ def _check_id(id: object, name: str) -> str:
     return text
 
 
-def _record_id(one: SessionMessage) -> str:
-    """The id of the record that a message is stored as: erasing the message leaves it."""
-    return f"{NAME}:{one.message_id}:{one.created_at}"
-
-
 def _check_message_id(id: object) -> None:
     if not isinstance(id, int):
         raise InvalidId(f"message_id must be an integer, not {show(id)}")
@@ -429,7 +425,7 @@ def _last_value(plain: Sessions, log: _Log, is_wanted: Callable[[Fields], bool])
 
 
 def _append(spot: _Spot, entries: list[Message] | list[AppendRecord], *, id: str | None = None) -> None:
-    """Append to the log of an agent, which becomes its own by that."""
+    """Append to the log of an agent, which becomes its own by that; once for each id of its generation."""
     plain, log = spot.plain, spot.log
     if log is None or not log.is_owned:
         claim = SetMeta({NAME: {**(log.meta if log is not None else {}), "agent": spot.place.agent}})
@@ -441,8 +437,10 @@ def _append(spot: _Spot, entries: list[Message] | list[AppendRecord], *, id: str
         log = _look(plain, spot.key)
         if log is None or log.meta.get("agent") != spot.place.agent:
             raise Conflict(f"session {spot.key!r} was archived or deleted meanwhile")
+    name = None if id is None else f"{NAME}:{log.version.generation}:{id}"
     try:
-        plain.submit(log.key, entries, id=id, expect=log.version).result()
+        # Erasing a message leaves the id of its record.
+        plain.submit(log.key, entries, id=name, expect=log.version).result()
     except Conflict:
         if id is None:
             raise
@@ -737,8 +735,19 @@ def _mend(message: Message, mark: Fields | None = None) -> Message:
         return message
     calls = tuple(replace(call, arguments={}) for call in message.tool_calls)
     if mark is None:
-        mark = {} if message.role == "tool" else {"id": -1}
-    return replace(message, content=ERASED_TEXT, tool_calls=calls, extra={ERASED: True, NAME: mark})
+        tracking_id = _tracking_id_of(message)
+        # Without it, words of the user after results are taken for those of the same message.
+        is_head = tracking_id is not None or message.role not in ("tool", "user")
+        mark = {"id": -1} if is_head else {}
+        mark |= {"more": {"tracking_id": tracking_id}} if tracking_id is not None else {}
+    return replace(message, content=ERASED_TEXT, tool_calls=calls, extra={**message.extra, NAME: mark})
+
+
+def _tracking_id_of(message: Message) -> str | None:
+    """The `tracking_id` of a message of a snapshot, which is left when its content is erased."""
+    origin = message.extra.get("origin")
+    id = origin.get("id") if isinstance(origin, dict) else None
+    return id.removeprefix(_VALUES) if isinstance(id, str) and id.startswith(_VALUES) else None
 
 
 def _session_message(group: list[Message], created: str) -> SessionMessage:
@@ -768,10 +777,10 @@ def _find(plain: Sessions, log: _Log, wanted: SessionMessage) -> _Found | None:
         return same[0] if same else None
     # 3. With another time, it is asked for by the number that it has now; unless what is meant has left the history.
     at = next((one for one in same if one.message.message_id == id), None)
-    name = _record_id(wanted)
 
     def was_stored(view: View) -> bool:
-        return any(record.id == name for record in view.all())
+        ids = (_RECORD_ID.fullmatch(record.id) for record in view.all() if record.id is not None)
+        return any(one is not None and (int(one["id"]), one["time"]) == (id, time) for one in ids)
 
     is_other = at is not None and at.stored_id >= 0
     if is_other and plain.read(log.key, was_stored, generation=log.version.generation):
@@ -822,22 +831,27 @@ def _foreign_block(block: Fields) -> Fields:
 
 
 class _Spans(NamedTuple):
-    """A stored snapshot: the number of its record, and from which to below which numbers its messages are."""
+    """A stored snapshot: the number of its record, and from which to below which numbers its messages are.
+
+    `is_changed` if messages of earlier ones may have left the history.
+    """
 
     number: int
     spans: list[list[int]]
     messages: int
+    is_changed: bool
 
     def has(self, number: int) -> bool:
         return any(start <= number < end for start, end in self.spans)
 
 
 class _Group(NamedTuple):
-    """A message of a stored snapshot, as JSON, and the numbers of those that it was stored as."""
+    """A message of a stored snapshot, as JSON; the numbers of those that it was stored as, and of the erased ones."""
 
     text: str
     tracking_id: str | None
     numbers: list[int]
+    erased: list[int]
 
 
 _SNAPSHOT = re.compile(r"(?P<space>.+/)?(?P<session>[^/]+)/scopes/agent/(?P<agent>[^/]+)/snapshots/(?P<name>.+)")
@@ -914,13 +928,14 @@ def _place(key: object) -> _Place:
 def _write(plain: Sessions, place: _Place, data: bytes) -> None:
     """Store a value: a snapshot as the messages that are new and a record of the rest, anything else as a record."""
     snapshot = _parse(data) if place.agent else None
+    redacted: set[str] = set()
 
     def write(spot: _Spot) -> None:
         log = spot.log
         if snapshot is None:
             operations: builtins.list[AnyOperation] = [AppendRecord(RECORD, {"value": place.name, **_opaque(data)})]
         else:
-            operations = _delta(plain, log, place.name, snapshot)
+            operations = _delta(spot, snapshot, redacted)
         mark = dict(log.meta) if log is not None else {}
         if mark.get("values") is not True:
             if place.agent:
@@ -956,12 +971,17 @@ def _opaque(data: bytes) -> Fields:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _delta(plain: Sessions, log: _Log | None, name: str, snapshot: Fields) -> builtins.list[AnyOperation]:
-    """What makes the history and the record of a snapshot out of the newest one that is stored."""
-    given = snapshot["data"]["messages"]
-    texts = list(map(_dump, given))
+def _delta(spot: _Spot, snapshot: Fields, redacted: set[str]) -> builtins.list[AnyOperation]:
+    """What makes the history and the record of a snapshot out of the newest one that is stored.
+
+    Messages that it erases itself, since the snapshot has other words for them, are added to those that are redacted.
+    """
+    plain, log, name = spot.plain, spot.log, spot.place.name
     base = _newest_spans(plain, log) if log is not None else None
     old = _groups_of(plain, log, base) if log is not None and base is not None else []
+    # What was erased stays so, though the agent still has it.
+    given = _as_erased(snapshot["data"]["messages"], old, redacted)
+    texts = list(map(_dump, given))
     # 1. The messages that both have: a window drops the first ones, everything else changes the last ones.
     skip = 0
     if texts and old and old[0].text != texts[0]:
@@ -974,7 +994,8 @@ def _delta(plain: Sessions, log: _Log | None, name: str, snapshot: Fields) -> bu
         replaced = {one["tracking_id"] for one in given[same:] if isinstance(one.get("tracking_id"), str)}
         kept = set(texts)
         gone = [one for one in old[same:] if one.tracking_id in replaced and one.text not in kept]
-        if gone and _erase(plain, log, name, [n for one in gone for n in one.numbers]):
+        redacted |= {one.tracking_id for one in gone if one.tracking_id is not None}
+        if gone and _erase(plain, log, name, [n for one in gone for n in one.numbers if n not in one.erased]):
             raise Conflict("a message was erased")
     # 3. What is dropped at the end leaves the history; it cannot if others have changed it: then all is new.
     pops: builtins.list[AnyOperation] = []
@@ -984,7 +1005,14 @@ def _delta(plain: Sessions, log: _Log | None, name: str, snapshot: Fields) -> bu
         pops = [Pop()] * sum(number >= first for number in live)
         if not all(number in live for one in old[:same] for number in one.numbers):
             same = 0
-    made = [one for message in given[same:] for one in _snapshot_message(message)]
+    # Unless the conversation has only grown, it may have messages again that were erased after they had left it.
+    is_changed = base is None or base.is_changed or same < len(old)
+    before = _stored_groups(plain, spot.key) if is_changed else []
+    erased = {one.text for one in (*old, *before) if one.erased}
+    made: builtins.list[Message] = []
+    for message in _as_erased(given[same:], before, redacted):
+        parts = _snapshot_message(message)
+        made += map(_as_hole, parts) if _dump(message) in erased else parts
     # 4. Spans: 0 stands for the number of the record itself, and what is negative is counted from it.
     spans: builtins.list[builtins.list[int]] = []
     if same and base is not None and log is not None:
@@ -1000,19 +1028,58 @@ def _delta(plain: Sessions, log: _Log | None, name: str, snapshot: Fields) -> bu
     count = sum(len(one.numbers) for one in old[:same]) + len(made)
     rest = {**snapshot, "data": {**snapshot["data"], "messages": None}}
     record = {"value": name, "spans": spans, "count": count, "snapshot": _faithful(rest)}
+    if base is not None and is_changed:
+        record["changed"] = True
     return [*pops, *made, AppendRecord(RECORD, record)]
+
+
+def _as_erased(
+    given: builtins.list[Fields], stored: builtins.list[_Group], redacted: set[str]
+) -> builtins.list[Fields]:
+    """Messages of a snapshot, those of which something was erased as they are stored."""
+    newest = {one.tracking_id: one for one in stored if one.tracking_id is not None}
+    erased = {id: one.text for id, one in newest.items() if one.erased and id not in redacted}
+    if not erased:
+        return given
+    found = []
+    for one in given:
+        id = one.get("tracking_id")
+        found.append(json.loads(erased[id]) if isinstance(id, str) and id in erased else one)
+    return found
+
+
+def _as_hole(message: Message) -> Message:
+    """A message that is stored again, marked if it is one of which the content was erased."""
+    is_hole = message.content == ERASED_TEXT
+    return replace(message, extra={**message.extra, ERASED: True}) if is_hole else message
+
+
+def _stored_groups(plain: Sessions, key: str) -> builtins.list[_Group]:
+    """The messages of all snapshots of a session, also of its archived generations."""
+    found: builtins.list[tuple[int, Message]] = []
+    for one in plain.transcript(key):
+        # The parts of a message were stored together. The other erased ones may be those of others.
+        is_part = is_erased(one.message) and bool(found) and found[-1][0] == one.n - 1
+        if is_own(one.message, NAME) or _tracking_id_of(one.message) is not None or (is_part and one.message.role):
+            found.append((one.n, one.message))
+    return _join_groups(found)
 
 
 def _snapshot_message(message: Fields) -> builtins.list[Message]:
     whole = _dump(message)
+    # It would not be restored byte by byte if its fields are in an order of their own, or what it has is no base64.
+    made = [_text_message(message, {"id": -1, "exact": whole})]
     try:
-        made = to_messages(SessionMessage(decode_bytes_values(message), -1, created_at="", updated_at=""))
-        if _dump(_whole(made)) == whole:
-            return made
+        split = to_messages(SessionMessage(decode_bytes_values(message), -1, created_at="", updated_at=""))
+        if _dump(_whole(split)) == whole:
+            made = split
     except (AttributeError, TypeError, ValueError, RecursionError):
         pass
-    # It would not be restored byte by byte: its fields are in an order of their own, or what it has is no base64.
-    return [_text_message(message, {"id": -1, "exact": whole})]
+    id = message.get("tracking_id")
+    if isinstance(id, str) and is_unicode(id):
+        # Erasing the message leaves this.
+        made[0] = replace(made[0], extra={**made[0].extra, "origin": {"id": f"{_VALUES}{id}"}})
+    return made
 
 
 def _whole(group: builtins.list[Message]) -> Fields:
@@ -1043,7 +1110,7 @@ def _newest_spans(plain: Sessions, log: _Log) -> _Spans | None:
 
 def _spans(number: int, data: Fields) -> _Spans:
     absolute = [[a if a > 0 else number + a, e if e > 0 else number] for a, e in data["spans"]]
-    return _Spans(number, absolute, data["count"])
+    return _Spans(number, absolute, data["count"], data.get("changed") is True)
 
 
 def _groups_of(plain: Sessions, log: _Log, wanted: _Spans) -> builtins.list[_Group]:
@@ -1054,6 +1121,10 @@ def _groups_of(plain: Sessions, log: _Log, wanted: _Spans) -> builtins.list[_Gro
         stored = (one for one in plain.transcript(log.key) if one.generation == log.version.generation)
         found = [(one.n, one.message) for one in stored if wanted.has(one.n) and one.message.role]
         _check_there(plain, log)
+    return _join_groups(found)
+
+
+def _join_groups(found: builtins.list[tuple[int, Message]]) -> builtins.list[_Group]:
     groups: builtins.list[tuple[builtins.list[Message], builtins.list[int]]] = []
     for number, message in found:
         one = _mend(message)
@@ -1061,8 +1132,12 @@ def _groups_of(plain: Sessions, log: _Log, wanted: _Spans) -> builtins.list[_Gro
             groups.append(([], []))
         groups[-1][0].append(one)
         groups[-1][1].append(number)
-    wholes = [(_whole(messages), numbers) for messages, numbers in groups]
-    return [_Group(_dump(whole), whole.get("tracking_id"), numbers) for whole, numbers in wholes]
+    made: builtins.list[_Group] = []
+    for messages, numbers in groups:
+        whole = _whole(messages)
+        erased = [n for n, message in zip(numbers, messages, strict=True) if is_erased(message)]
+        made.append(_Group(_dump(whole), whole.get("tracking_id"), numbers, erased))
+    return made
 
 
 def _erase(plain: Sessions, log: _Log, name: str, numbers: builtins.list[int]) -> bool:

@@ -459,7 +459,7 @@ def test_what_was_erased_is_not_stored_again_by_an_agent_that_still_has_it(erase
         for one in given:
             repository.create_message("s1", "a", one)
         sessions.redact("s1", sessions.snapshot("s1").numbers[erased])
-        # It replaces another message first, after which the erased one is stored anew.
+        # It replaces another message first, after which the erased one is stored again.
         repository.update_message("s1", "a", message("secret0", 0, "T0") if erased else message("secret1", 1, "T1"))
         repository.update_message("s1", "a", given[erased])
         repository.create_message("s1", "a", given[erased])
