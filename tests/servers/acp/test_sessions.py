@@ -15,7 +15,7 @@ import nacre
 from nacre.messages import Message
 from tests.item_orders import DONE, HI, ORDERS, TWICE, calls, gives
 from tests.servers.acp.conftest import Editor, Place, run
-from tests.servers.acp.test_turns import begin, stored
+from tests.servers.acp.test_turns import WRITE, begin, stored
 from tests.servers.mcp.conftest import TOKEN
 from tests.servers.mcp.conftest import Place as Archive
 
@@ -63,6 +63,29 @@ def test_only_an_active_session_is_resumed(place: Place) -> None:
                     await editor.agent.resume_session(cwd=str(place.folder), session_id=key, mcp_servers=[])
 
     run(talk())
+
+
+def test_a_session_that_is_opened_in_another_folder_works_there(place: Place, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    place.model.script = [["Hello."], [WRITE], ["Done."]]
+
+    async def talk() -> None:
+        async with place.editor() as editor:
+            key = await begin(editor, place)
+            await editor.ask(key, "hello")
+            editor.questions.clear()
+            await editor.agent.load_session(cwd=str(other), session_id=key, mcp_servers=[])
+            await editor.ask(key, "write it")
+            trust, write = (call for call, _ in editor.questions)
+            assert trust.title == f"Trust the folder {other}?"
+            assert write.content[0].path == str(other / "a.txt")
+            listed = [(await editor.agent.list_sessions(cwd=str(cwd))).sessions for cwd in (place.folder, other)]
+            assert [[one.session_id for one in found] for found in listed] == [[key], []]
+
+    run(talk())
+    assert (other / "a.txt").read_text() == "pearl\n"
+    assert not (place.folder / "a.txt").exists()
 
 
 def test_closing_a_session_stops_its_turn_and_what_was_said_is_stored(place: Place) -> None:
