@@ -342,6 +342,44 @@ def test_nothing_but_the_protocol_is_on_stdout(place: Place) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.parametrize("is_open", [True, False], ids=["in the middle", "at the start"])
+def test_each_line_that_is_no_message_gets_an_error_and_the_next_one_an_answer(is_open: bool, place: Place) -> None:
+    wrong = {
+        b"nonsense": (None, -32700),
+        b"\xff\xfe": (None, -32700),
+        b'{"jsonrpc":"2.0","id":2,"method":"\xff"}': (None, -32700),
+        b"[" * 100_000: (None, -32700),
+        b"9" * 5000: (None, -32700),
+        b'"' + b"x" * (64 << 20) + b'"': (None, -32700),
+        b"[]": (None, -32600),
+        b'[{"jsonrpc":"2.0","id":2,"method":"ping"}]': (None, -32600),
+        b"7": (None, -32600),
+        b"null": (None, -32600),
+        b"{}": (None, -32600),
+        b'{"id":2,"method":"ping"}': (2, -32600),
+        b'{"jsonrpc":"2.0","id":2,"method":5}': (2, -32600),
+        b'{"jsonrpc":"2.0","id":2,"method":"ping","params":[]}': (2, -32600),
+        b'{"jsonrpc":"2.0","id":2,"method":"\\ud800"}': (2, -32600),
+        b'{"jsonrpc":"2.0","id":null,"method":"ping"}': (None, -32600),
+        b'{"jsonrpc":"2.0","id":[2],"method":"ping"}': (None, -32600),
+        b'{"jsonrpc":"2.0","id":2,"error":"x"}': (None, -32600),
+    }
+    with place.start() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if is_open:
+            initialize(process)
+        for line, expected in wrong.items():
+            process.stdin.write(line + b"\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            assert (answer["id"], answer["error"]["code"]) == expected, line[:80]
+        if not is_open:
+            assert initialize(process)["result"]["serverInfo"]["name"] == "nacre"
+        process.stdin.write(b'\n{"jsonrpc":"2.0","id":3,"method":"ping"}\n')
+        assert process.communicate(timeout=30) == (b'{"jsonrpc":"2.0","id":3,"result":{}}\n', b"")
+
+
 def test_it_ends_with_its_client(place: Place) -> None:
     with place.start() as process:
         initialize(process)
