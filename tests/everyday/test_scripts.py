@@ -123,6 +123,38 @@ def test_a_refused_tool_is_one_line_on_stderr_and_exit_10(person: Person, model:
     assert not (folder / "x").exists()
 
 
+def test_jsonl_tells_calls_with_the_same_id_apart(person: Person, model: Model) -> None:
+    person.config(f'[agent]\nprovider = "openai"\nmodel = "gemma4:e4b"\n[openai]\nbase_url = "{model.host}/v1"\n')
+    folder = person.trust(person.folder("work"))
+    write = Call("write_file", {"path": "x", "content": "y"})
+    look, delegate = Call("list_files", {}), Call("delegate", {"task": "write x"})
+
+    def answer(request: Request) -> Reply:
+        results = sum(message["role"] == "tool" for message in request.messages)
+        is_child = any(message["role"] == "user" and "write x" in str(message) for message in request.messages)
+        steps: list[Reply] = [[write], "no"] if is_child else [[look], [delegate], [write], "no"]
+        return steps[results] if request.tools else "nothing"
+
+    model.answer = answer
+    done = person.nacre("chat", "--jsonl", "--allow", "delegate", "go", at=folder)
+    key = done.lines[0]["session"]
+    calls = [
+        (event["type"], event["id"], event["name"], event.get("session"))
+        for event in done.lines
+        if event["type"] in {"tool_call", "tool_result"}
+    ]
+    assert calls == [
+        ("tool_call", "call_0", "list_files", None),
+        ("tool_result", "call_0", "list_files", None),
+        ("tool_call", "call_0", "delegate", None),
+        ("tool_call", "call_0", "write_file", f"{key}/call_0"),
+        ("tool_result", "call_0", "write_file", f"{key}/call_0"),
+        ("tool_result", "call_0", "delegate", None),
+        ("tool_call", "call_0", "write_file", None),
+        ("tool_result", "call_0", "write_file", None),
+    ]
+
+
 def test_a_refused_tool_in_json_has_the_answer_and_the_error(person: Person, model: Model) -> None:
     folder = person.trust(person.folder("work"))
     model.answer = once([Call("write_file", {"path": "x", "content": "y"})], "I could not write it.")

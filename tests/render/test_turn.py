@@ -56,6 +56,17 @@ def test_calls_that_run_side_by_side_each_have_a_line() -> None:
     assert turn.end() == ['■ list(path="b") → stopped']
 
 
+def test_a_call_that_a_delegated_task_was_refused_ends_no_call_with_its_id() -> None:
+    turn = Turn(lambda: Sheet(columns=60))
+    refused = ToolCall(id=LOOK.id, name="shell", arguments={"command": "rm a"})
+    turn.take(Called(LOOK))
+    assert turn.take(Returned(refused, Output(text="no", failed=True), session="k/1")) == [
+        '× shell(command="rm a") → no'
+    ]
+    assert (turn.live, turn.doing) == (['▸ look(path="a")'], "running look")
+    assert turn.end() == ['■ look(path="a") → stopped']
+
+
 def test_thoughts_are_folded_and_the_answer_stands_apart() -> None:
     assert drawn(Thought("hm\n"), Thought("well"), Text("**Yes**"), Text(".")) == ["~ hm (7 B)", "", "Yes.", ""]
 

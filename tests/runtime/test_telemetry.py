@@ -433,6 +433,8 @@ def test_facts_are_read_outside_of_the_span_in_which_the_agent_was_started(home:
     anyio.run(talk)
     turn = "invoke_agent main"
     assert tree() == [("the start", ""), (turn, "the start"), ("chat gemma4:e4b", turn), ("chat gemma4:e4b", "")]
+    named = [fields(span).get("gen_ai.conversation.id") for span in recorded() if span.name == "chat gemma4:e4b"]
+    assert named == [KEY, None]
 
 
 def test_the_tools_of_a_guest_have_spans_too() -> None:

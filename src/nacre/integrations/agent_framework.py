@@ -19,7 +19,7 @@ from nacre.client_shapes import part_text
 from nacre.errors import InvalidArgument, missing_extra
 from nacre.integrations.access import AnySessions, awaited, change, check_sessions, finish, read_active
 from nacre.integrations.conversation import is_exact, is_own, lacks_call, mend_erased, read_conversation
-from nacre.messages import ERASED_TEXT, ToolCall, Version
+from nacre.messages import ERASED, ERASED_TEXT, ToolCall, Version, is_erased
 from nacre.messages import Message as Stored
 from nacre.sessions import Sessions
 
@@ -30,6 +30,8 @@ except ModuleNotFoundError as error:
 
 NAME = "agent_framework"
 _JOINED = "joined"
+_FOREIGN = "foreign"
+_ORIGIN = f"{NAME}:"
 _PLAIN_TEXT = [{"type": "text"}]
 
 
@@ -84,7 +86,7 @@ class NacreHistoryProvider(HistoryProvider):
         key = check_key(session_id)
 
         def load(plain: Sessions) -> list[Message]:
-            messages = [Message.from_dict(one) for one in _read(plain, key, self.last)[0]]
+            messages = [Message.from_dict(one.message) for one in _read(plain, key, self.last)[0]]
             if self.skip_excluded:
                 messages = [one for one in messages if not one.additional_properties.get("_excluded", False)]
             return messages
@@ -109,7 +111,7 @@ class NacreHistoryProvider(HistoryProvider):
 def _save(plain: Sessions, key: str, given: list[dict[str, Any]]) -> None:
     def save() -> None:
         # Only as many as are given can be the same.
-        stored, version = _read(plain, key, len(given))
+        stored, version = _read(plain, key, len(given), of_own=_may_skip_others(given))
         if new := new_messages(stored, given):
             plain.add_messages(key, [one for message in new for one in to_stored(message)], expect=version)
 
@@ -117,47 +119,98 @@ def _save(plain: Sessions, key: str, given: list[dict[str, Any]]) -> None:
     change(plain, key, save)
 
 
-def _read(plain: Sessions, key: str, most: int | None) -> tuple[list[dict[str, Any]], Version]:
-    """The last messages, and what a write expects that was made for them."""
+class Known(NamedTuple):
+    """A message that is stored; whether something of it was erased, and whether others wrote it."""
+
+    message: dict[str, Any]
+    is_erased: bool = False
+    is_foreign: bool = False
+
+
+def _read(plain: Sessions, key: str, most: int | None, *, of_own: bool = False) -> tuple[list[Known], Version]:
+    """The last messages, and what a write expects that was made for them; `of_own` counts only ours."""
     wanted = None if most is None else most + 1
     while True:
-        now = read_active(plain, key, last=wanted)
-        is_whole = len(now.messages) >= now.live
-        stored = now.messages if is_whole else list(dropwhile(_is_joined, now.messages))
+        history = read_active(plain, key, last=wanted)
+        is_whole = len(history.messages) >= history.live
+        stored = history.messages if is_whole else list(dropwhile(_is_joined, history.messages))
         mended = list(mend_erased(stored, NAME, _mend))
-        found: list[dict[str, Any]] = []
+        found: list[Known] = []
         for one in read_conversation(mended, NAME, from_stored, from_chat):
-            if one.pop(_JOINED, False) and found:
-                found[-1]["contents"] += one["contents"]
+            joined, is_foreign = one.pop(_JOINED, False), one.pop(_FOREIGN, False)
+            has_erased = one.pop(ERASED, False)
+            before = found[-1] if found else None
+            # An erased result no longer says whether it was the first of its message.
+            follows = joined is True or (before is not None and any(map(_is_result, before.message["contents"])))
+            if joined and before is not None and follows:
+                before.message["contents"].extend(one["contents"])
+                found[-1] = before._replace(is_erased=before.is_erased or has_erased)
             else:
-                found.append(one)
+                found.append(Known(one, has_erased, is_foreign))
         if most is None or wanted is None:
-            return found, now.version
+            return found, history.version
         are_ours = all(is_own(message, NAME) for message in mended)
-        if is_whole or (len(found) > most and (are_ours or not lacks_call(mended))):
-            return found[-most:], now.version
+        count = sum(not one.is_foreign for one in found) if of_own else len(found)
+        if is_whole or (count > most and (are_ours or not lacks_call(mended))):
+            return found if of_own else found[-most:], history.version
         wanted *= 2
 
 
-def new_messages(stored: list[dict[str, Any]], given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def new_messages(stored: list[Known], given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What comes after the messages that are stored already.
 
     Either all that is stored is somewhere in what is given, or the end of the one is the beginning of the other. One
-    message of a user without an id is no replay: people say the same twice.
+    message of a user without an id is no replay: people say the same twice. Where a user speaks after a reply, as in no
+    turn, it is a transcript: an erased message is known there by its place among others, and those of other writers,
+    which the sender may not have seen, are skipped.
     """
-    old, new = list(map(_identity, stored)), list(map(_identity, given))
-    if not old:
-        return given
-    is_one_question = stored[-1]["role"] == "user" and old[-1][0] != "id"
+    own = [one for one in stored if not one.is_foreign]
+    for known in [stored, own] if _may_skip_others(given) else [stored]:
+        if end := _end_of_overlap(known[-len(given) :], given):
+            return given[end:]
+    return given
+
+
+def _is_transcript(given: list[dict[str, Any]]) -> bool:
+    replies = dropwhile(lambda one: one["role"] != "assistant", given)
+    return any(one["role"] == "user" for one in replies)
+
+
+def _may_skip_others(given: list[dict[str, Any]]) -> bool:
+    return _is_transcript(given) or all(one.get("message_id") is not None for one in given)
+
+
+def _end_of_overlap(stored: list[Known], given: list[dict[str, Any]]) -> int:
+    """How many of the messages that are given are stored, or before the last of those; 0 if there is no overlap."""
+    if not stored:
+        return 0
+    old, new = [_identity(one.message) for one in stored], list(map(_identity, given))
+    knows_erased = _is_transcript(given) and any(one.is_erased for one in stored)
+    is_one_question = stored[-1].message["role"] == "user" and old[-1][0] != "id"
+
+    def is_like(a: int, b: int) -> bool:
+        return old[a] == new[b] or (stored[a].is_erased and stored[a].message["role"] == given[b]["role"])
+
+    def are_same(at: int, start: int, count: int) -> bool:
+        if old[at : at + count] == new[start : start + count]:
+            return True
+        # An erased message may be any of its role, if others say where it was.
+        places = range(count)
+        return (
+            knows_erased
+            and all(is_like(at + n, start + n) for n in places)
+            and any(old[at + n] == new[start + n] for n in places)
+        )
+
     for start in range(len(new) - len(old) + 1):
-        if new[start : start + len(old)] == old:
+        if are_same(0, start, len(old)):
             if start == 0 and len(old) == 1 and is_one_question:
                 break
-            return given[start + len(old) :]
+            return start + len(old)
     for count in range(min(len(old), len(new)), 0, -1):
-        if old[-count:] == new[:count] and not (count == 1 and is_one_question):
-            return given[count:]
-    return given
+        if are_same(len(old) - count, 0, count) and not (count == 1 and is_one_question):
+            return count
+    return 0
 
 
 def _identity(message: dict[str, Any]) -> tuple[str, ...]:
@@ -171,14 +224,17 @@ def _identity(message: dict[str, Any]) -> tuple[str, ...]:
 
 def to_stored(message: dict[str, Any]) -> list[Stored]:
     """What a message of the framework is stored as: one message, or one for each result of a call."""
+    # Erasing the message leaves this.
+    id = message.get("message_id")
+    origin = {"origin": {"id": f"{_ORIGIN}{id}"}} if isinstance(id, str) and is_unicode(id) else {}
     made = _split(message)
     if all(map(is_exact, made)):
-        return made
+        return [replace(made[0], extra={**made[0].extra, **origin}), *made[1:]]
     # What no log holds as it is, such as NaN and half of a surrogate pair, is kept as a text.
     texts = [one["text"] for one in message["contents"] if isinstance(one.get("text"), str)]
     clean = "\n".join(texts).encode(errors="replace").decode()
     role = message["role"] if message["role"] and is_unicode(message["role"]) else "user"
-    return [Stored(role=role, content=clean, extra={NAME: {"json": json.dumps(message)}})]
+    return [Stored(role=role, content=clean, extra={NAME: {"json": json.dumps(message)}, **origin})]
 
 
 def _split(message: dict[str, Any]) -> list[Stored]:
@@ -294,8 +350,14 @@ def _mend(message: Stored) -> Stored:
     """A message whose content was erased, as one of ours that says so."""
     calls = tuple(replace(call, arguments="{}") for call in message.tool_calls)
     said = {"type": "function_result" if message.role == "tool" else "text"}
-    own = {"contents": [said, *({"type": "function_call"} for _ in calls)]}
-    return replace(message, content=ERASED_TEXT, tool_calls=calls, extra={NAME: own})
+    own: dict[str, Any] = {"contents": [said, *({"type": "function_call"} for _ in calls)]}
+    origin = message.extra.get("origin")
+    id = origin.get("id") if isinstance(origin, dict) else None
+    if isinstance(id, str) and id.startswith(_ORIGIN):
+        own["more"] = {"message_id": id.removeprefix(_ORIGIN)}
+    elif message.role == "tool":
+        own[_JOINED] = ERASED
+    return replace(message, content=ERASED_TEXT, tool_calls=calls, extra={**message.extra, NAME: own})
 
 
 def from_stored(message: Stored) -> dict[str, Any]:
@@ -334,8 +396,9 @@ def from_stored(message: Stored) -> dict[str, Any]:
     found = {"type": "message", "role": own.get("role", message.role), "contents": contents}
     if message.name is not None:
         found["author_name"] = message.name
-    joined = {_JOINED: True} if own.get(_JOINED) else {}
-    return {"additional_properties": {}, **found, **own.get("more", {}), **joined}
+    joined = {_JOINED: own[_JOINED]} if own.get(_JOINED) else {}
+    erased = {ERASED: True} if is_erased(message) else {}
+    return {"additional_properties": {}, **found, **own.get("more", {}), **joined, **erased}
 
 
 def _text(part: Any) -> str:
@@ -359,4 +422,6 @@ def from_chat(message: dict[str, Any]) -> Iterable[dict[str, Any]]:
     for call in message.get("tool_calls", ()):
         made = call.get("function") or {"name": call["custom"]["name"], "arguments": call["custom"]["input"]}
         contents.append({"type": "function_call", "call_id": call["id"], **made})
-    yield {"type": "message", "role": message["role"], "contents": contents, "additional_properties": {}}
+    made = {"type": "message", "role": message["role"], "contents": contents, "additional_properties": {}}
+    # As it is sent again by those who have read it.
+    yield {**Message.from_dict(made).to_dict(), _FOREIGN: True}

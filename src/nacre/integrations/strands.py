@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import builtins
+import copy
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +34,7 @@ from nacre.errors import (
 from nacre.history import session_state
 from nacre.integrations.access import AnySessions, awaited, blocking, change, check_sessions, finish
 from nacre.integrations.conversation import is_exact, is_own, mend_erased, read_conversation
-from nacre.messages import ERASED_TEXT, Message, Snapshot, ToolCall, Version, is_erased
+from nacre.messages import ERASED, ERASED_TEXT, Message, Snapshot, ToolCall, Version, is_erased
 from nacre.records import AppendRecord, Pop, SetMeta, View
 from nacre.sessions import AnyOperation, Sessions
 
@@ -60,6 +61,8 @@ Fields = dict[str, Any]
 NAME = "strands"
 RECORD = f"x.{NAME}"
 _NEAR = 16
+_RECORD_ID = re.compile(rf"{NAME}:([0-9a-f]{{32}}:)?(?P<id>-?\d+):(?P<time>.+)", re.DOTALL)
+"""Those of the first versions have no generation: nacre knows an id in the next one, too."""
 
 
 class InvalidId(InvalidKey, ValueError):
@@ -174,7 +177,7 @@ class NacreSessionRepository(SessionRepository):
         """Append a message; a retry stores nothing."""
         _check_message_id(session_message.message_id)
         messages = to_messages(session_message)
-        id = f"{NAME}:{session_message.message_id}:{session_message.created_at}"
+        id = f"{session_message.message_id}:{session_message.created_at}"
         self._at(session_id, agent_id, lambda spot: _append(spot, messages, id=id if is_unicode(id) else None))
 
     def read_message(self, session_id: str, agent_id: str, message_id: int, **kwargs: Any) -> SessionMessage | None:  # noqa: ARG002 - the same
@@ -187,37 +190,51 @@ class NacreSessionRepository(SessionRepository):
         """Replace a message; what was redacted is erased for good. SessionException if there is no such message."""
         _check_message_id(session_message.message_id)
         missing = SessionException(f"Message {session_message.message_id} does not exist")
+        redacted = session_message.redact_message
 
-        def find(spot: _Spot) -> tuple[_Log, SessionMessage, list[int]]:
+        def find(spot: _Spot) -> tuple[_Log, _Found, bool]:
             found = None if spot.log is None else _find(spot.plain, spot.log, session_message)
             if spot.log is None or found is None:
                 raise missing
-            return spot.log, *found
+            if redacted is not None:
+                return spot.log, found, session_message.message == redacted
+            # Strands redacts a message that it has stored twice, and gives it the same words in the other place.
+            everything = _read(_snapshot(spot.plain, spot.log), spot.log.created)
+            return spot.log, found, any(one.message.redact_message == session_message.message for one in everything)
 
-        log, before, numbers = self._at(session_id, agent_id, find)
-        session_message.created_at = before.created_at
-        messages = to_messages(session_message)
-        if session_message.redact_message is not None and session_message.message == session_message.redact_message:
+        log, found, is_redaction = self._at(session_id, agent_id, find)
+        session_message.created_at = found.message.created_at
+        if is_redaction:
             # First of all: if the process is killed on the way, a hole is left, and not the words.
             try:
-                for number in numbers:
+                for number in _copies(blocking(self._sessions), log, found):
                     blocking(self._sessions).redact(log.key, number, generation=log.version.generation)
             except (Conflict, SessionNotFound) as error:
                 # The words went with their session.
                 raise missing from error
+        # Under the number that it was stored with: the agent that did so still has it under that one.
+        kept = copy.copy(session_message)
+        kept.message_id = found.stored_id if found.stored_id >= 0 else session_message.message_id
 
         def put(spot: _Spot) -> None:
             # The numbers are those of one generation.
             if spot.log is None or spot.log.version.generation != log.version.generation:
                 raise missing
             near = _snapshot(spot.plain, spot.log, last=_NEAR)
-            now = near if numbers[0] in near.numbers else _snapshot(spot.plain, spot.log)
-            if numbers[0] not in now.numbers:
+            now = near if found.numbers[0] in near.numbers else _snapshot(spot.plain, spot.log)
+            if found.numbers[0] not in now.numbers:
                 raise missing
-            at = now.numbers.index(numbers[0])
-            rest = [one for n, one in zip(now.numbers[at:], now.messages[at:], strict=True) if n not in numbers]
-            operations: list[AnyOperation] = [Pop()] * (len(now.numbers) - at)
-            if not spot.plain.update(spot.log.key, [*operations, *messages, *rest], expect=now.version):
+            if not is_redaction and any(
+                is_erased(one) for n, one in zip(now.numbers, now.messages, strict=True) if n in found.numbers
+            ):
+                # What was erased stays so, though the agent still has it.
+                if redacted is None:
+                    return
+                kept.message = redacted
+            at = now.numbers.index(found.numbers[0])
+            rest = [one for n, one in zip(now.numbers[at:], now.messages[at:], strict=True) if n not in found.numbers]
+            operations: list[AnyOperation] = [*[Pop()] * (len(now.numbers) - at), *to_messages(kept), *rest]
+            if not spot.plain.update(spot.log.key, operations, expect=now.version):
                 raise missing
 
         self._at(session_id, agent_id, put)
@@ -276,7 +293,7 @@ class NacreSessionRepository(SessionRepository):
             log = spot.log
             if log is None or not (log.is_owned or log.live):
                 return None
-            return [one for one, _ in _read(_snapshot(spot.plain, log), log.created)]
+            return [one.message for one in _read(_snapshot(spot.plain, log), log.created)]
 
         return self._at(session_id, agent_id, read)
 
@@ -369,11 +386,28 @@ def _check_there(plain: Sessions, log: _Log) -> None:
 
 
 def _snapshot(plain: Sessions, log: _Log, *, last: int | None = None) -> Snapshot:
-    """What is in a log; Conflict if it is gone, so that numbers are never those of another generation."""
+    """What is in a log, with erased messages as our own; Conflict if it is gone: numbers are of one generation."""
     now = plain.snapshot(log.key, last=last)
     if now.archived or now.generation != log.version.generation:
         raise Conflict(f"session {log.key!r} was archived or deleted meanwhile")
-    return now
+    holes = [n for n, one in zip(now.numbers, now.messages, strict=True) if is_erased(one) and not is_own(one, NAME)]
+    if not holes:
+        return now
+
+    def names(view: View) -> dict[int, str]:
+        records = [record for n in holes if (record := view.find(n)) is not None]
+        return {record.n: record.id for record in records if record.id is not None}
+
+    found = plain.read(log.key, names, generation=now.generation) or {}
+    messages = []
+    for n, message in zip(now.numbers, now.messages, strict=True):
+        stored = _RECORD_ID.fullmatch(found.get(n, ""))
+        if stored is None:
+            messages.append(message)
+        else:
+            mark = {"id": int(stored["id"]), "created_at": stored["time"]}
+            messages.append(_mend(message, mark))
+    return replace(now, messages=list(mend_erased(messages, NAME, _mend)))
 
 
 def _last_value(plain: Sessions, log: _Log, is_wanted: Callable[[Fields], bool]) -> tuple[int, Fields] | None:
@@ -391,14 +425,22 @@ def _last_value(plain: Sessions, log: _Log, is_wanted: Callable[[Fields], bool])
 
 
 def _append(spot: _Spot, entries: list[Message] | list[AppendRecord], *, id: str | None = None) -> None:
-    """Append to the log of an agent, which becomes its own by that."""
+    """Append to the log of an agent, which becomes its own by that; once for each id of its generation."""
     plain, log = spot.plain, spot.log
     if log is None or not log.is_owned:
         claim = SetMeta({NAME: {**(log.meta if log is not None else {}), "agent": spot.place.agent}})
-        plain.submit(spot.key, [claim, *entries], expect=Version() if log is None else log.version).result()
-        return
+        together = entries if id is None else []
+        plain.submit(spot.key, [claim, *together], expect=Version() if log is None else log.version).result()
+        if together:
+            return
+        # A retry is known by the id of the message alone.
+        log = _look(plain, spot.key)
+        if log is None or log.meta.get("agent") != spot.place.agent:
+            raise Conflict(f"session {spot.key!r} was archived or deleted meanwhile")
+    name = None if id is None else f"{NAME}:{log.version.generation}:{id}"
     try:
-        plain.submit(log.key, entries, id=id, expect=log.version).result()
+        # Erasing a message leaves the id of its record.
+        plain.submit(log.key, entries, id=name, expect=log.version).result()
     except Conflict:
         if id is None:
             raise
@@ -447,7 +489,8 @@ def to_messages(given: SessionMessage) -> list[Message]:
     """The messages that one of Strands is stored as."""
     times = {"created_at": given.created_at, "updated_at": given.updated_at}
     # Messages in snapshots have no times.
-    mark: Fields = {"id": given.message_id, **{name: time for name, time in times.items() if time}}
+    head: Fields = {"id": given.message_id, **{name: time for name, time in times.items() if time}}
+    mark = dict(head)
     shown = given.to_message()
     if given.redact_message is not None:
         mark["redacted"] = True
@@ -460,7 +503,7 @@ def to_messages(given: SessionMessage) -> list[Message]:
     except (AttributeError, KeyError, TypeError, ValueError, InvalidMessage, RecursionError):
         pass
     # What no log holds as it is, such as NaN and half of a surrogate pair, is kept as a text.
-    return [_text_message(cast("Fields", shown), {"id": given.message_id, "json": json.dumps(given.to_dict())})]
+    return [_text_message(cast("Fields", shown), {**head, "json": json.dumps(given.to_dict())})]
 
 
 def _text_message(shown: Fields, mark: Fields) -> Message:
@@ -623,11 +666,16 @@ def _image(url: str) -> Fields | None:
         return None
 
 
-def _read(now: Snapshot, created: str) -> Iterator[tuple[SessionMessage, list[int]]]:
-    """The messages of Strands, and the numbers of those that each was made of; none if others wrote it.
+class _Found(NamedTuple):
+    """A message of Strands, the numbers of those that it was made of, none if others wrote it, and its first number."""
 
-    Each number is greater than the one before it: those of several processes may be the same.
-    """
+    message: SessionMessage
+    numbers: list[int]
+    stored_id: int
+
+
+def _read(now: Snapshot, created: str) -> Iterator[_Found]:
+    """The messages of Strands; each number is greater than the one before it: those of several may be the same."""
     numbers = {id(message): n for n, message in zip(now.numbers, now.messages, strict=True)}
     last = -1
     for group in _groups(now.messages):
@@ -636,18 +684,17 @@ def _read(now: Snapshot, created: str) -> Iterator[tuple[SessionMessage, list[in
             places: list[int] = []
         else:
             one = _session_message(group, created)
-            one.message_id = max(one.message_id, last + 1)
-            places = [numbers[id(message)] for message in group if id(message) in numbers]
-        last = one.message_id
-        yield one, places
+            places = [numbers[id(message)] for message in group]
+        stored_id = one.message_id
+        last = one.message_id = max(stored_id, last + 1)
+        yield _Found(one, places, stored_id)
 
 
 def _groups(messages: list[Message]) -> Iterator[list[Message] | Fields]:
     """Our own messages in those groups that were one message, and those of others as messages of Strands."""
     group: list[Message] = []
     results: Fields | None = None
-    mended = mend_erased(messages, NAME, _mend)
-    items: Iterator[Message | Fields] = read_conversation(mended, NAME, own=_same, foreign=_from_chat)
+    items: Iterator[Message | Fields] = read_conversation(messages, NAME, own=_same, foreign=_from_chat)
     for item in items:
         is_head = not isinstance(item, Message) or "id" in item.extra[NAME] or _is_whole(group)
         if group and is_head:
@@ -682,13 +729,25 @@ def _same(message: Message) -> Message | Fields:
     return message
 
 
-def _mend(message: Message) -> Message:
+def _mend(message: Message, mark: Fields | None = None) -> Message:
     """A message whose content was erased as one of ours that says so; all others as they are."""
     if not is_erased(message) or is_own(message, NAME) or not message.role:
         return message
     calls = tuple(replace(call, arguments={}) for call in message.tool_calls)
-    mark: Fields = {} if message.role == "tool" else {"id": -1}
-    return replace(message, content=ERASED_TEXT, tool_calls=calls, extra={NAME: mark})
+    if mark is None:
+        tracking_id = _tracking_id_of(message)
+        # Without it, words of the user after results are taken for those of the same message.
+        is_head = tracking_id is not None or message.role not in ("tool", "user")
+        mark = {"id": -1} if is_head else {}
+        mark |= {"more": {"tracking_id": tracking_id}} if tracking_id is not None else {}
+    return replace(message, content=ERASED_TEXT, tool_calls=calls, extra={**message.extra, NAME: mark})
+
+
+def _tracking_id_of(message: Message) -> str | None:
+    """The `tracking_id` of a message of a snapshot, which is left when its content is erased."""
+    origin = message.extra.get("origin")
+    id = origin.get("id") if isinstance(origin, dict) else None
+    return id.removeprefix(_VALUES) if isinstance(id, str) and id.startswith(_VALUES) else None
 
 
 def _session_message(group: list[Message], created: str) -> SessionMessage:
@@ -702,16 +761,45 @@ def _session_message(group: list[Message], created: str) -> SessionMessage:
     return SessionMessage(mark.get("original", shown), mark["id"], redact_message=shown, **times)
 
 
-def _find(plain: Sessions, log: _Log, wanted: SessionMessage) -> tuple[SessionMessage, list[int]] | None:
-    """One of our messages by its number and time, else by its number alone."""
-    near = list(_read(_snapshot(plain, log, last=_NEAR), log.created))
-    for one, numbers in reversed(near[1:]):
-        if numbers and one.created_at == wanted.created_at and one.to_message().get("role") == wanted.message["role"]:
-            return one, numbers
-    found = [(one, numbers) for one, numbers in _read(_snapshot(plain, log), log.created) if numbers]
-    same = [it for it in found if it[0].message_id == wanted.message_id]
-    exact = [it for it in found if it[0].created_at == wanted.created_at]
-    return next(iter([*(it for it in same if it in exact), *exact, *same]), None)
+def _find(plain: Sessions, log: _Log, wanted: SessionMessage) -> _Found | None:
+    """One of our messages by its number: the one that it was stored with, or the one that it has now."""
+    id, time = wanted.message_id, wanted.created_at
+    # 1. Nearly always one of the last. The first of them may be a part of one.
+    near = list(_read(_snapshot(plain, log, last=_NEAR), log.created))[1:]
+    timed = [one for one in near if one.numbers and one.message.created_at == time]
+    if len(timed) == 1 and timed[0].stored_id == id:
+        return timed[0]
+    # 2. Several agents may have stored messages with the same number: the time tells them apart.
+    found = [one for one in _read(_snapshot(plain, log), log.created) if one.numbers]
+    same = [one for one in found if id in (one.stored_id, one.message.message_id)]
+    same.sort(key=lambda one: (one.message.created_at != time, one.message.message_id != id))
+    if not same or same[0].message.created_at == time:
+        return same[0] if same else None
+    # 3. With another time, it is asked for by the number that it has now; unless what is meant has left the history.
+    at = next((one for one in same if one.message.message_id == id), None)
+
+    def was_stored(view: View) -> bool:
+        ids = (_RECORD_ID.fullmatch(record.id) for record in view.all() if record.id is not None)
+        return any(one is not None and (int(one["id"]), one["time"]) == (id, time) for one in ids)
+
+    is_other = at is not None and at.stored_id >= 0
+    if is_other and plain.read(log.key, was_stored, generation=log.version.generation):
+        return None
+    return at
+
+
+def _copies(plain: Sessions, log: _Log, found: _Found) -> set[int]:
+    """Where a message was stored: once more for each message before it that was replaced."""
+    numbers = set(found.numbers)
+    is_same = False
+    for one in plain.transcript(log.key):
+        if one.generation == log.version.generation and is_own(one.message, NAME):
+            mark = one.message.extra[NAME]
+            if "id" in mark:
+                is_same = (mark["id"], mark.get("created_at")) == (found.stored_id, found.message.created_at)
+            if is_same:
+                numbers.add(one.n)
+    return numbers
 
 
 def _from_chat(message: Mapping[str, Any]) -> list[Message | Fields]:
@@ -743,22 +831,27 @@ def _foreign_block(block: Fields) -> Fields:
 
 
 class _Spans(NamedTuple):
-    """A stored snapshot: the number of its record, and from which to below which numbers its messages are."""
+    """A stored snapshot: the number of its record, and from which to below which numbers its messages are.
+
+    `is_changed` if messages of earlier ones may have left the history.
+    """
 
     number: int
     spans: list[list[int]]
     messages: int
+    is_changed: bool
 
     def has(self, number: int) -> bool:
         return any(start <= number < end for start, end in self.spans)
 
 
 class _Group(NamedTuple):
-    """A message of a stored snapshot, as JSON, and the numbers of those that it was stored as."""
+    """A message of a stored snapshot, as JSON; the numbers of those that it was stored as, and of the erased ones."""
 
     text: str
     tracking_id: str | None
     numbers: list[int]
+    erased: list[int]
 
 
 _SNAPSHOT = re.compile(r"(?P<space>.+/)?(?P<session>[^/]+)/scopes/agent/(?P<agent>[^/]+)/snapshots/(?P<name>.+)")
@@ -835,13 +928,14 @@ def _place(key: object) -> _Place:
 def _write(plain: Sessions, place: _Place, data: bytes) -> None:
     """Store a value: a snapshot as the messages that are new and a record of the rest, anything else as a record."""
     snapshot = _parse(data) if place.agent else None
+    redacted: set[str] = set()
 
     def write(spot: _Spot) -> None:
         log = spot.log
         if snapshot is None:
             operations: builtins.list[AnyOperation] = [AppendRecord(RECORD, {"value": place.name, **_opaque(data)})]
         else:
-            operations = _delta(plain, log, place.name, snapshot)
+            operations = _delta(spot, snapshot, redacted)
         mark = dict(log.meta) if log is not None else {}
         if mark.get("values") is not True:
             if place.agent:
@@ -877,12 +971,17 @@ def _opaque(data: bytes) -> Fields:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _delta(plain: Sessions, log: _Log | None, name: str, snapshot: Fields) -> builtins.list[AnyOperation]:
-    """What makes the history and the record of a snapshot out of the newest one that is stored."""
-    given = snapshot["data"]["messages"]
-    texts = list(map(_dump, given))
+def _delta(spot: _Spot, snapshot: Fields, redacted: set[str]) -> builtins.list[AnyOperation]:
+    """What makes the history and the record of a snapshot out of the newest one that is stored.
+
+    Messages that it erases itself, since the snapshot has other words for them, are added to those that are redacted.
+    """
+    plain, log, name = spot.plain, spot.log, spot.place.name
     base = _newest_spans(plain, log) if log is not None else None
     old = _groups_of(plain, log, base) if log is not None and base is not None else []
+    # What was erased stays so, though the agent still has it.
+    given = _as_erased(snapshot["data"]["messages"], old, redacted)
+    texts = list(map(_dump, given))
     # 1. The messages that both have: a window drops the first ones, everything else changes the last ones.
     skip = 0
     if texts and old and old[0].text != texts[0]:
@@ -895,7 +994,8 @@ def _delta(plain: Sessions, log: _Log | None, name: str, snapshot: Fields) -> bu
         replaced = {one["tracking_id"] for one in given[same:] if isinstance(one.get("tracking_id"), str)}
         kept = set(texts)
         gone = [one for one in old[same:] if one.tracking_id in replaced and one.text not in kept]
-        if gone and _erase(plain, log, name, [n for one in gone for n in one.numbers]):
+        redacted |= {one.tracking_id for one in gone if one.tracking_id is not None}
+        if gone and _erase(plain, log, name, [n for one in gone for n in one.numbers if n not in one.erased]):
             raise Conflict("a message was erased")
     # 3. What is dropped at the end leaves the history; it cannot if others have changed it: then all is new.
     pops: builtins.list[AnyOperation] = []
@@ -905,7 +1005,14 @@ def _delta(plain: Sessions, log: _Log | None, name: str, snapshot: Fields) -> bu
         pops = [Pop()] * sum(number >= first for number in live)
         if not all(number in live for one in old[:same] for number in one.numbers):
             same = 0
-    made = [one for message in given[same:] for one in _snapshot_message(message)]
+    # Unless the conversation has only grown, it may have messages again that were erased after they had left it.
+    is_changed = base is None or base.is_changed or same < len(old)
+    before = _stored_groups(plain, spot.key) if is_changed else []
+    erased = {one.text for one in (*old, *before) if one.erased}
+    made: builtins.list[Message] = []
+    for message in _as_erased(given[same:], before, redacted):
+        parts = _snapshot_message(message)
+        made += map(_as_hole, parts) if _dump(message) in erased else parts
     # 4. Spans: 0 stands for the number of the record itself, and what is negative is counted from it.
     spans: builtins.list[builtins.list[int]] = []
     if same and base is not None and log is not None:
@@ -921,19 +1028,58 @@ def _delta(plain: Sessions, log: _Log | None, name: str, snapshot: Fields) -> bu
     count = sum(len(one.numbers) for one in old[:same]) + len(made)
     rest = {**snapshot, "data": {**snapshot["data"], "messages": None}}
     record = {"value": name, "spans": spans, "count": count, "snapshot": _faithful(rest)}
+    if base is not None and is_changed:
+        record["changed"] = True
     return [*pops, *made, AppendRecord(RECORD, record)]
+
+
+def _as_erased(
+    given: builtins.list[Fields], stored: builtins.list[_Group], redacted: set[str]
+) -> builtins.list[Fields]:
+    """Messages of a snapshot, those of which something was erased as they are stored."""
+    newest = {one.tracking_id: one for one in stored if one.tracking_id is not None}
+    erased = {id: one.text for id, one in newest.items() if one.erased and id not in redacted}
+    if not erased:
+        return given
+    found = []
+    for one in given:
+        id = one.get("tracking_id")
+        found.append(json.loads(erased[id]) if isinstance(id, str) and id in erased else one)
+    return found
+
+
+def _as_hole(message: Message) -> Message:
+    """A message that is stored again, marked if it is one of which the content was erased."""
+    is_hole = message.content == ERASED_TEXT
+    return replace(message, extra={**message.extra, ERASED: True}) if is_hole else message
+
+
+def _stored_groups(plain: Sessions, key: str) -> builtins.list[_Group]:
+    """The messages of all snapshots of a session, also of its archived generations."""
+    found: builtins.list[tuple[int, Message]] = []
+    for one in plain.transcript(key):
+        # The parts of a message were stored together. The other erased ones may be those of others.
+        is_part = is_erased(one.message) and bool(found) and found[-1][0] == one.n - 1
+        if is_own(one.message, NAME) or _tracking_id_of(one.message) is not None or (is_part and one.message.role):
+            found.append((one.n, one.message))
+    return _join_groups(found)
 
 
 def _snapshot_message(message: Fields) -> builtins.list[Message]:
     whole = _dump(message)
+    # It would not be restored byte by byte if its fields are in an order of their own, or what it has is no base64.
+    made = [_text_message(message, {"id": -1, "exact": whole})]
     try:
-        made = to_messages(SessionMessage(decode_bytes_values(message), -1, created_at="", updated_at=""))
-        if _dump(_whole(made)) == whole:
-            return made
+        split = to_messages(SessionMessage(decode_bytes_values(message), -1, created_at="", updated_at=""))
+        if _dump(_whole(split)) == whole:
+            made = split
     except (AttributeError, TypeError, ValueError, RecursionError):
         pass
-    # It would not be restored byte by byte: its fields are in an order of their own, or what it has is no base64.
-    return [_text_message(message, {"id": -1, "exact": whole})]
+    id = message.get("tracking_id")
+    if isinstance(id, str) and is_unicode(id):
+        # Erasing the message leaves this.
+        made[0] = replace(made[0], extra={**made[0].extra, "origin": {"id": f"{_VALUES}{id}"}})
+    return made
 
 
 def _whole(group: builtins.list[Message]) -> Fields:
@@ -964,7 +1110,7 @@ def _newest_spans(plain: Sessions, log: _Log) -> _Spans | None:
 
 def _spans(number: int, data: Fields) -> _Spans:
     absolute = [[a if a > 0 else number + a, e if e > 0 else number] for a, e in data["spans"]]
-    return _Spans(number, absolute, data["count"])
+    return _Spans(number, absolute, data["count"], data.get("changed") is True)
 
 
 def _groups_of(plain: Sessions, log: _Log, wanted: _Spans) -> builtins.list[_Group]:
@@ -975,6 +1121,10 @@ def _groups_of(plain: Sessions, log: _Log, wanted: _Spans) -> builtins.list[_Gro
         stored = (one for one in plain.transcript(log.key) if one.generation == log.version.generation)
         found = [(one.n, one.message) for one in stored if wanted.has(one.n) and one.message.role]
         _check_there(plain, log)
+    return _join_groups(found)
+
+
+def _join_groups(found: builtins.list[tuple[int, Message]]) -> builtins.list[_Group]:
     groups: builtins.list[tuple[builtins.list[Message], builtins.list[int]]] = []
     for number, message in found:
         one = _mend(message)
@@ -982,8 +1132,12 @@ def _groups_of(plain: Sessions, log: _Log, wanted: _Spans) -> builtins.list[_Gro
             groups.append(([], []))
         groups[-1][0].append(one)
         groups[-1][1].append(number)
-    wholes = [(_whole(messages), numbers) for messages, numbers in groups]
-    return [_Group(_dump(whole), whole.get("tracking_id"), numbers) for whole, numbers in wholes]
+    made: builtins.list[_Group] = []
+    for messages, numbers in groups:
+        whole = _whole(messages)
+        erased = [n for n, message in zip(numbers, messages, strict=True) if is_erased(message)]
+        made.append(_Group(_dump(whole), whole.get("tracking_id"), numbers, erased))
+    return made
 
 
 def _erase(plain: Sessions, log: _Log, name: str, numbers: builtins.list[int]) -> bool:

@@ -189,10 +189,13 @@ class Turn:
             case Called():
                 self._running[event.call.id] = event.call, time.monotonic()
                 lines += self._end_text()
-            case Returned(call=call, output=output):
+            case Returned(call=call, output=output, session=session):
                 lines += self._end_text()
-                _, since = self._running.pop(call.id, (call, time.monotonic()))
-                took = time.monotonic() - since
+                since = now = time.monotonic()
+                # One that was refused in a delegated session may have the id of a call that runs here.
+                if not session:
+                    _, since = self._running.pop(call.id, (call, now))
+                took = now - since
                 end = _extent(output.text) + (f" {took:.1f} s" if took >= _MIN_SHOWN_SECONDS else "")
                 mark = "×" if output.failed else "▸"
                 lines.append(_fold(call, one_line(output.text), self._sheet(), mark=mark, end=end))

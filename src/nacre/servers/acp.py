@@ -7,7 +7,6 @@ the editor know the session, and can its user be asked whether the folder is tru
 from __future__ import annotations
 
 import logging
-import os
 import signal
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -30,8 +29,8 @@ from nacre.runtime.chat_start import new_key
 from nacre.runtime.folder import open_folder
 from nacre.servers.acp_params import BUSY, NOT_FOUND, invalid, read_folder, read_prompt, read_servers
 from nacre.servers.acp_session import EditorSession
-from nacre.servers.acp_transport import StdioTransport
 from nacre.servers.acp_updates import Update, replay
+from nacre.servers.stdio import take_stdio
 from nacre.sessions import Sessions
 from nacre.tools.foreign_spans import ForeignSpans
 
@@ -216,21 +215,11 @@ class AcpAgent:
 
 
 async def serve_stdio(sessions: Sessions, settings: Settings, options: Options) -> None:
-    """Serve the editor at stdin and stdout until it is gone, or a signal ends this process.
-
-    Whatever else is printed by this process or its children goes to stderr, and none of them reads what the editor
-    sends.
-    """
-    source, target = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
+    """Serve the editor at stdin and stdout until it is gone, or a signal ends this process."""
     with _SPANS.off():
         async with anyio.create_task_group() as tasks:
             agent = AcpAgent(sessions, settings, options, tasks)
-            transport = StdioTransport(os.fdopen(source, "rb"), target)
-            connection = AgentSideConnection(agent, transport, listening=False, use_unstable_protocol=True)  # type: ignore[arg-type] # some methods are optional
+            connection = AgentSideConnection(agent, take_stdio(), listening=False, use_unstable_protocol=True)  # type: ignore[arg-type] # some methods are optional
             listening = anyio.CancelScope()
 
             async def end_at_signal(*, task_status: TaskStatus[None]) -> None:

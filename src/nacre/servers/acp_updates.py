@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -25,7 +25,7 @@ from nacre.agent.ports import (
 )
 from nacre.errors import NacreError
 from nacre.history.message_text import text_of
-from nacre.history.pairing import as_shown
+from nacre.history.pairing import INTERRUPTED, as_shown, attach_results
 from nacre.messages import Message, ToolCall
 from nacre.render.text import visible, visible_line
 from nacre.render.turn import SUBJECTS
@@ -57,7 +57,6 @@ _ABOUT = {
 _MAX_TITLE = 200
 _MAX_TEXT = 100_000
 _SHOWN_AS_CHANGE = ("path", "content", "old_text", "new_text", "all")
-UNKNOWN = "interrupted, outcome unknown"
 NOT_RUN = "not run: the turn ended"
 
 
@@ -163,7 +162,7 @@ class Calls:
         """The turn is over: what has no result will not get one."""
         updates: list[Update] = []
         for (session, _), card in list(self._open.items()):
-            text = UNKNOWN if card.is_running else NOT_RUN
+            text = INTERRUPTED if card.is_running else NOT_RUN
             updates += self.end(card.call, Output(text=text, failed=True), session=session)
         return updates
 
@@ -256,18 +255,20 @@ def _output(call: ToolCall, text: str) -> list[Any]:
 # ---- what was said before
 
 
-def replay(messages: Iterable[Message], *, summary: str, folder: str) -> Iterator[Update]:
-    """A conversation as the updates that an editor would have got of it; a call without a result ends as failed.
+def replay(messages: Sequence[Message], *, summary: str, folder: str) -> Iterator[Update]:
+    """A conversation as the updates that an editor would have got of it, each call with its result.
 
-    The model knows more than what the user and it said: a summary of what came before, and what others stored, such as
-    a client of MCP. It is shown in the words that the model gets. Editors join chunks, so blank lines are around it.
+    Calls have the results that the model sees, whatever the order in which they were stored: of several the last one,
+    and one without any ends as failed. The model knows more than what the user and it said: a summary of what came
+    before, and what others stored, such as a client of MCP. It is shown in the words that the model gets. Editors join
+    chunks, so blank lines are around it.
     """
     if summary.strip():
         yield agent_text(f"[summary of what was said before]\n{summary.strip()}\n\n")
-    calls, waiting = Calls("0", folder=folder, preview=lambda _: None), dict[str, ToolCall]()
-    for at, message in enumerate(messages):
-        if message.role in {"user", "assistant"}:
-            yield from _end_open(calls, waiting)
+    calls = Calls("h", folder=folder, preview=lambda _: None)
+    # Each message that calls tools, and directly after it one result for each of its calls.
+    settled = (message for message in attach_results(messages).messages if message.tool_calls or message.role == "tool")
+    for message in messages:
         if message.role == "user":
             for block in _blocks(message):
                 yield schema.UserMessageChunk(session_update="user_message_chunk", content=block)
@@ -276,24 +277,13 @@ def replay(messages: Iterable[Message], *, summary: str, folder: str) -> Iterato
                 yield thought(str(message.reasoning))
             if text := text_of(message):
                 yield agent_text(text)
-            calls = Calls(f"h{at}", folder=folder, preview=lambda _: None)
-            for call in message.tool_calls or ():
-                waiting[call.id] = call
-                yield from calls.begin(call, status="pending")
-        elif message.role == "tool":
-            if (found := waiting.pop(message.tool_call_id or "", None)) is not None:
-                yield from calls.end(found, Output(text=text_of(message), failed=bool(message.extra.get("failed"))))
-        elif (shown := as_shown(message)) is not None:
+            for call in next(settled).tool_calls if message.tool_calls else ():
+                result = next(settled)
+                yield from calls.end(call, Output(text=text_of(result), failed=result.extra.get("failed") is True))
+        elif message.role != "tool" and (shown := as_shown(message)) is not None:
             yield schema.UserMessageChunk(
                 session_update="user_message_chunk", content=_text(f"\n\n{text_of(shown)}\n\n")
             )
-    yield from _end_open(calls, waiting)
-
-
-def _end_open(calls: Calls, waiting: dict[str, ToolCall]) -> Iterator[Update]:
-    while waiting:
-        _, call = waiting.popitem()
-        yield from calls.end(call, Output(text=UNKNOWN, failed=True))
 
 
 def _blocks(message: Message) -> Iterator[Any]:

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, redirect_stdout, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -19,7 +20,6 @@ import anyio
 import mcp_types as types
 import msgspec
 from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import (
     SUBSCRIPTION_ID_META_KEY,
     InMemorySubscriptionBus,
@@ -27,6 +27,7 @@ from mcp.server.subscriptions import (
     ResourceUpdated,
 )
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from msgspec import Struct
 
 from nacre import __version__
@@ -42,6 +43,7 @@ from nacre.runtime.gateway.access import Guests
 from nacre.runtime.session_owner import GuestWords
 from nacre.servers import mcp_archive as archive
 from nacre.servers.mcp_archive import Archive, Conversation, ListSessions, ReadSession, schema_of
+from nacre.servers.stdio import INVALID_REQUEST, take_stdio
 from nacre.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -60,6 +62,8 @@ _MESSAGES = 50
 _MAX_THREADS = 4
 _MAX_SUBSCRIPTIONS = 64
 _POLL = 1.0
+_LAST_ANSWERS = 1.0
+"""Seconds that requests have to be answered in, once the client has closed stdin."""
 
 
 def uri_of(key: str) -> str:
@@ -479,20 +483,48 @@ def _connection_of(context: Context) -> str:
 # ---- over stdio
 
 
-@asynccontextmanager
-async def _print_to_stderr() -> AsyncIterator[None]:
-    with redirect_stdout(sys.stderr):
-        yield
-
-
 async def serve_stdio(server: Server[Any]) -> None:
     """Serve the program that started this one, until it closes stdin or is gone.
 
-    While it runs, what else is printed goes to stderr: stdout has nothing but the protocol.
+    The package's own reader says nothing about a line that is no message, and keeps one of any length.
     """
+    transport = take_stdio()
+    to_server, reading = anyio.create_memory_object_stream[SessionMessage | Exception]()
+    writing, from_server = anyio.create_memory_object_stream[SessionMessage]()
+    unanswered = set[types.RequestId | None]()
+
+    async def read() -> None:
+        async with to_server:
+            while (given := await transport.receive()) is not None:
+                try:
+                    # As text: half of a surrogate pair is refused only there.
+                    message = types.jsonrpc_message_adapter.validate_json(json.dumps(given), by_name=False)
+                except ValueError:
+                    message = None
+                # A request whose id is none is taken for a notification, and its client would wait.
+                if message is None or (isinstance(message, types.JSONRPCNotification) and "id" in given):
+                    problem = "a message is a request, a notification or a response of JSON-RPC 2.0"
+                    await transport.refuse(given, INVALID_REQUEST, problem)
+                    continue
+                if isinstance(message, types.JSONRPCRequest):
+                    unanswered.add(message.id)
+                await to_server.send(SessionMessage(message))
+            # The package ends what is under way with the input; what was asked just before is answered.
+            with anyio.move_on_after(_LAST_ANSWERS):
+                while unanswered:  # noqa: ASYNC110 - few, and soon
+                    await anyio.sleep(0.02)
+
+    async def write() -> None:
+        async with from_server:
+            async for one in from_server:
+                await transport.send(one.message.model_dump(mode="json", by_alias=True, exclude_unset=True))
+                if isinstance(one.message, types.JSONRPCResponse | types.JSONRPCError):
+                    unanswered.discard(one.message.id)
+
     try:
-        # The package gives the descriptor back in the end, and what Python had kept in its buffer would follow.
-        async with stdio_server() as (reading, writing), _print_to_stderr():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            tasks.start_soon(write)
             await server.run(reading, writing, server.create_initialization_options())
-    except* BrokenPipeError:
+    except* ConnectionError:
         logger.info("the client is gone")

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nacre.web.auth import Keys, unauthorized
-from nacre.web.gate import DEFAULT
+from nacre.web.gate import DEFAULT, Limits
 from nacre.web.http_errors import Fault, response
 from nacre.web.server import serve
 
@@ -83,12 +83,55 @@ class Door:
             )
         length = headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > _MAX_DIGITS or int(length) > MAX_BODY:
-            raise Fault("too_large", f"the maximum size of a request is {MAX_BODY} bytes", headers=_CLOSE)
+            raise _too_large()
+
+
+def _too_large() -> Fault:
+    return Fault("too_large", f"the maximum size of a request is {MAX_BODY} bytes", headers=_CLOSE)
 
 
 def _without_port(host: str) -> str:
     name, colon, port = host.lower().rpartition(":")
     return name if colon and port.isdecimal() else host.lower()
+
+
+class _Bodies:
+    """The protocol, which gets a request once its body is whole: one that does not come takes nobody's place."""
+
+    def __init__(self, protocol: ASGIApp, timeout: float) -> None:
+        self._protocol, self._timeout = protocol, timeout
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await self._read(receive)
+        except Fault as fault:
+            await response(fault, scope["path"])(scope, receive, send)
+            return
+        if body is None:
+            return
+        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive_whole() -> Message:
+            return whole.pop() if whole else await receive()
+
+        await self._protocol(scope, receive_whole, send)
+
+    async def _read(self, receive: Receive) -> bytes | None:
+        """The body of a request, None if its client is gone; raises Fault for one that is too large or too slow."""
+        body = bytearray()
+        try:
+            with anyio.fail_after(self._timeout):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    body += message.get("body", b"")
+                    if len(body) > MAX_BODY:
+                        raise _too_large()
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise Fault("timeout", "the request was not completed in time", headers=_CLOSE) from None
 
 
 class _Clients:
@@ -181,14 +224,14 @@ class _Streams:
                 cut.cancel()
 
 
-def application(server: Server[Any], *, token: str, hosts: Collection[str]) -> Starlette:
+def application(server: Server[Any], *, token: str, hosts: Collection[str], limits: Limits = DEFAULT) -> Starlette:
     """The server at `/mcp`, after its door; `hosts` are names, without ports, that it goes by besides loopback."""
     manager = StreamableHTTPSessionManager(server, max_request_body_size=MAX_BODY, max_sessions=_MAX_IN_USE)
-    streams = _Streams(_Clients(manager))
+    streams = _Streams(_Bodies(_Clients(manager), limits.body_timeout))
     made = Starlette(routes=[Route(PATH, endpoint=streams)])
     made.router.redirect_slashes = False
     made.add_middleware(Door, token=token, hosts=hosts)
-    made.state.limits, made.state.closing = DEFAULT, anyio.Event()
+    made.state.limits, made.state.closing = limits, anyio.Event()
     made.state.manager, made.state.streams = manager, streams
     return made
 

@@ -169,6 +169,79 @@ def test_an_erased_message_leaves_calls_and_results_paired(at: int, place: str) 
         asyncio.run(run(sessions))
 
 
+def conversation(*, has_ids: bool) -> list[Message]:
+    said = [
+        Message("user", ["q0"]),
+        Message("assistant", KINDS["calls"]),
+        Message("tool", KINDS["results"]),
+        Message("assistant", ["done"]),
+        Message("user", ["q1"]),
+        Message("assistant", ["a1"]),
+    ]
+    for number, one in enumerate(said):
+        one.message_id = f"m{number}" if has_ids else None
+    return said
+
+
+@pytest.mark.parametrize("has_ids", [False, True])
+@pytest.mark.parametrize("erased", range(7))
+def test_a_replayed_transcript_does_not_store_again_what_was_erased(erased: int, *, has_ids: bool, place: str) -> None:
+    given = conversation(has_ids=has_ids)
+
+    async def run(sessions: nacre.Sessions) -> None:
+        await NacreHistoryProvider(sessions).save_messages("s", given)
+        sessions.redact("s", sessions.snapshot("s").numbers[erased])
+        before = dicts(await NacreHistoryProvider(sessions).get_messages("s"))
+        # Also by a provider that has seen none of it, and with what is new.
+        for new in ([], [Message("user", ["q2"]), Message("assistant", ["a2"])]):
+            await NacreHistoryProvider(sessions).save_messages("s", [*given, *new])
+            assert dicts(await NacreHistoryProvider(sessions).get_messages("s")) == before + dicts(new)
+        assert len(sessions.transcript("s")) == 9
+
+    with nacre.open(place) as sessions:
+        asyncio.run(run(sessions))
+
+
+@pytest.mark.parametrize("has_ids", [False, True])
+@pytest.mark.parametrize("at", [0, 2, 6])
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_a_replayed_transcript_is_known_again_among_messages_of_others(
+    at: int, *, is_seen: bool, has_ids: bool
+) -> None:
+    given = conversation(has_ids=has_ids)[:2] + conversation(has_ids=has_ids)[3:]
+    given[1] = Message("assistant", ["a0"], message_id="m1" if has_ids else None)
+
+    async def run(sessions: nacre.Sessions) -> None:
+        provider = NacreHistoryProvider(sessions)
+        await provider.save_messages("s", given[:at])
+        for number in range(10):
+            sessions.add_message("s", "user", f"f{number}")
+        sessions.add_full_message("s", {"role": "assistant", "content": [{"type": "text", "text": "theirs"}]})
+        if given[at:]:
+            await provider.save_messages("s", given[at:])
+        before = dicts(await provider.get_messages("s"))
+        replayed = await provider.get_messages("s") if is_seen else given
+        for new in ([], [Message("user", ["q2"]), Message("assistant", ["a2"])]):
+            await provider.save_messages("s", [*replayed, *new])
+            assert dicts(await provider.get_messages("s")) == before + dicts(new)
+
+    with nacre.open(":memory:") as sessions:
+        asyncio.run(run(sessions))
+
+
+def test_a_question_with_the_same_answer_as_an_erased_one_is_kept() -> None:
+    async def run(sessions: nacre.Sessions) -> list[str]:
+        provider = NacreHistoryProvider(sessions)
+        for question in ("first", "second"):
+            await provider.save_messages("s", [Message("user", [question]), Message("assistant", ["done"])])
+            sessions.redact("s", sessions.snapshot("s").numbers[-2])
+        await provider.save_messages("s", [Message("user", ["third"]), Message("assistant", ["done"])])
+        return [one.text for one in await provider.get_messages("s")]
+
+    with nacre.open(":memory:") as sessions:
+        assert asyncio.run(run(sessions)) == ["[erased]", "done", "[erased]", "done", "third", "done"]
+
+
 def test_an_archived_session_is_not_there_and_begins_again(place: str) -> None:
     turn = [Message("user", ["a"]), Message("assistant", ["b"])]
 

@@ -403,6 +403,114 @@ def test_all_kinds_of_blocks_are_stored_once(place: str) -> None:
             assert all("json" not in made.extra["strands"] for made in to_messages(one)), one
 
 
+# ---- which message is meant
+
+
+def message(text: str, id: int, time: str, redacted: str | None = None) -> SessionMessage:
+    def said(text: str) -> Any:
+        return {"role": "user", "content": [{"text": text}]}
+
+    words = said(text if redacted is None else redacted)
+    return SessionMessage(words, id, None if redacted is None else words, time, time)
+
+
+def contents(sessions: nacre.Sessions) -> list[Any]:
+    return [one.content for one in sessions.get_history("s1")]
+
+
+def test_the_number_says_which_of_several_messages_with_the_same_time_is_redacted(place: str) -> None:
+    with nacre.open(place) as sessions:
+        repository = NacreSessionRepository(sessions)
+        begun(repository)
+        for id in range(3):
+            repository.create_message("s1", "a", message(f"m{id}", id, "T"))
+        repository.update_message("s1", "a", message("m1", 1, "T", redacted="no"))
+        assert contents(sessions) == ["m0", "no", "m2"]
+
+
+@pytest.mark.parametrize("foreign", range(3))
+@pytest.mark.parametrize("erased", [(), (0,), (1,), (2,), (1, 2), (0, 1, 2)])
+@pytest.mark.parametrize("wanted", range(3))
+def test_the_message_that_an_agent_has_stored_is_redacted_whatever_happened_to_the_session(
+    foreign: int, erased: tuple[int, ...], wanted: int, place: str
+) -> None:
+    with nacre.open(place) as sessions:
+        for number in range(foreign):
+            sessions.add_message("s1", "user", f"f{number}")
+        repository = NacreSessionRepository(sessions)
+        begun(repository)
+        for id in range(3):
+            repository.create_message("s1", "a", message(f"m{id}", id, f"T{id}"))
+        for at in erased:
+            sessions.redact("s1", sessions.snapshot("s1").numbers[foreign + at])
+        repository.update_message("s1", "a", message("", wanted, f"T{wanted}", redacted="no"))
+        expected = ["" if id in erased else f"m{id}" for id in range(3)]
+        expected[wanted] = "no"
+        found = [one.message["content"][0]["text"] for one in repository.list_messages("s1", "a")][foreign:]
+        assert found == [text or "[erased]" for text in expected]
+
+
+@pytest.mark.parametrize("erased", range(3))
+def test_what_was_erased_is_not_stored_again_by_an_agent_that_still_has_it(erased: int, place: str) -> None:
+    with nacre.open(place) as sessions:
+        repository = NacreSessionRepository(sessions)
+        begun(repository)
+        given = [message(f"secret{id}", id, f"T{id}") for id in range(3)]
+        for one in given:
+            repository.create_message("s1", "a", one)
+        sessions.redact("s1", sessions.snapshot("s1").numbers[erased])
+        # It replaces another message first, after which the erased one is stored again.
+        repository.update_message("s1", "a", message("secret0", 0, "T0") if erased else message("secret1", 1, "T1"))
+        repository.update_message("s1", "a", given[erased])
+        repository.create_message("s1", "a", given[erased])
+        with_original = message(f"secret{erased}", erased, f"T{erased}")
+        with_original.redact_message = {"role": "user", "content": [{"text": "no"}]}
+        repository.update_message("s1", "a", with_original)
+        assert f"secret{erased}" not in str(sessions.transcript("s1"))
+        found = repository.list_messages("s1", "a")
+        assert [one.to_message()["content"][0]["text"] for one in found] == [
+            "no" if id == erased else f"secret{id}" for id in range(3)
+        ]
+        assert [(one.message_id, one.created_at) for one in found] == [(id, f"T{id}") for id in range(3)]
+
+
+def test_a_retry_of_the_first_message_in_a_conversation_of_others_stores_nothing(place: str) -> None:
+    with nacre.open(place) as sessions:
+        sessions.add_message("s1", "user", "theirs")
+        repository = NacreSessionRepository(sessions)
+        repository.create_message("s1", "a", message("ours", 1, "T1"))
+        repository.create_message("s1", "a", message("ours", 1, "T1"))
+        assert contents(sessions) == ["theirs", "ours"]
+        sessions.redact("s1", sessions.snapshot("s1").numbers[1])
+        repository.create_message("s1", "a", message("ours", 1, "T1"))
+        assert contents(sessions) == ["theirs", ""]
+
+
+def test_a_message_that_was_taken_from_the_history_is_not_another_one(place: str) -> None:
+    with nacre.open(place) as sessions:
+        repository = NacreSessionRepository(sessions)
+        begun(repository)
+        repository.create_message("s1", "a", message("mine", 0, "T0"))
+        sessions.clear("s1")
+        repository.create_message("s1", "a", message("another agent's", 0, "T1"))
+        with pytest.raises(SessionException):
+            repository.update_message("s1", "a", message("mine", 0, "T0", redacted="no"))
+        assert contents(sessions) == ["another agent's"]
+
+
+def test_a_prompt_that_was_tried_several_times_is_redacted_everywhere(lasting_place: str) -> None:
+    redaction = {"redactContent": {"redactUserContentMessage": "Redacted input."}}
+    prompt: Any = {"role": "user", "content": [{"text": "My password is swordfish"}]}
+    with nacre.open(lasting_place) as sessions:
+        one = agent(sessions, RuntimeError("down"), "Hello.", redaction)
+        with pytest.raises(RuntimeError):
+            one([prompt])
+        one([prompt])
+        one([prompt])
+        assert contents(sessions) == ["Redacted input.", "Redacted input.", "Hello.", "Redacted input.", "Blocked."]
+        assert "swordfish" not in str(sessions.transcript("s1"))
+
+
 # ---- as the file repository
 
 ids = st.sampled_from(["a", "b"])

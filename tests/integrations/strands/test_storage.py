@@ -169,6 +169,83 @@ def test_what_a_guardrail_redacts_is_erased(lasting_place: str) -> None:
         assert b"swordfish" not in stored
 
 
+@pytest.mark.parametrize("save", ["message", "invocation"])
+@pytest.mark.parametrize("erased", range(6))
+def test_an_agent_that_is_running_does_not_store_again_what_was_erased(erased: int, save: Any, place: str) -> None:
+    with nacre.open(place) as sessions:
+        one = agent(NacreStorage(sessions), "look", "Said once.", "And more.", "Bye.", save=save)
+        one("Tell me of swordfish")
+        one("What else?")
+        sessions.redact("s1", sessions.snapshot("s1").numbers[erased])
+        expected = contents(sessions)
+        one("Bye")
+        assert contents(sessions) == [*expected, "Bye", "Bye."]
+        # Nothing was stored twice.
+        assert len(sessions.transcript("s1")) == 8
+        again = agent(NacreStorage(sessions), "Hm.", save=save)
+        assert str(again.messages).count("'[erased]'") == 1
+        again("Still there?")
+        assert contents(sessions) == [*expected, "Bye", "Bye.", "Still there?", "Hm."]
+
+
+WORDS = [said("q0", "t0"), said("secret", "t1", "assistant"), said("q2", "t2"), said("a3", "t3", "assistant")]
+
+
+def write_and_erase(sessions: nacre.Sessions) -> None:
+    asyncio.run(NacreStorage(sessions).write(LATEST, snapshot(*WORDS)))
+    sessions.redact("s1", sessions.snapshot("s1").numbers[1])
+
+
+def stored_texts(sessions: nacre.Sessions) -> list[str]:
+    found = asyncio.run(NacreStorage(sessions).read(LATEST))
+    return texts(json.loads(found or b"")["data"]["messages"])
+
+
+@pytest.mark.parametrize("before", [[], [WORDS[:1]], [WORDS[2:]], [[said("summary", "t9"), *WORDS[2:]]], [[]]])
+def test_what_was_erased_stays_so_whatever_becomes_of_the_history(before: list[Any], place: str) -> None:
+    with nacre.open(place) as sessions:
+        write_and_erase(sessions)
+        # Somebody else meanwhile has written another snapshot.
+        for given in before:
+            asyncio.run(NacreStorage(sessions).write(LATEST, snapshot(*given)))
+        for more in (1, 2):
+            new = [said("new", f"n{number}") for number in range(more)]
+            asyncio.run(NacreStorage(sessions).write(LATEST, snapshot(*WORDS, *new)))
+            assert stored_texts(sessions) == ["q0", "[erased]", "q2", "a3", *["new"] * more]
+        assert "secret" not in str(sessions.transcript("s1"))
+
+
+def test_what_was_erased_stays_so_after_the_session_was_archived(place: str) -> None:
+    with nacre.open(place) as sessions:
+        write_and_erase(sessions)
+        sessions.archive("s1")
+        asyncio.run(NacreStorage(sessions).write(LATEST, snapshot(*WORDS)))
+        assert stored_texts(sessions) == ["q0", "[erased]", "q2", "a3"]
+        assert "secret" not in str(sessions.transcript("s1"))
+
+
+@pytest.mark.parametrize("erased", range(3))
+def test_a_part_of_a_message_that_was_erased_stays_so(erased: int, place: str) -> None:
+    results = [
+        {"toolResult": {"toolUseId": f"c{number}", "status": "success", "content": [{"text": f"secret{number}"}]}}
+        for number in range(2)
+    ]
+    given = [said("q", "t0"), {"role": "user", "content": [*results, {"text": "secret2"}], "tracking_id": "t1"}]
+    with nacre.open(place) as sessions:
+        storage = NacreStorage(sessions)
+        asyncio.run(storage.write(LATEST, snapshot(*given)))
+        sessions.redact("s1", sessions.snapshot("s1").numbers[1 + erased])
+        for more in (1, 2):
+            asyncio.run(storage.write(LATEST, snapshot(*given, *[said("more", "t2")] * more)))
+            # Another agent has changed the beginning, so that all is stored again.
+            asyncio.run(storage.write(LATEST, snapshot(said("s", "t9"), *given)))
+        message = json.loads(asyncio.run(storage.read(LATEST)) or b"")["data"]["messages"][2]
+        assert message["tracking_id"] == "t1"
+        shown = [block.get("text") or block["toolResult"]["content"][0]["text"] for block in message["content"]]
+        assert shown == ["[erased]" if number == erased else f"secret{number}" for number in range(3)]
+        assert f"secret{erased}" not in str(sessions.transcript("s1"))
+
+
 def test_several_agents_and_a_graph_share_a_session(place: str) -> None:
     with nacre.open(place) as sessions:
         storage = NacreStorage(sessions)

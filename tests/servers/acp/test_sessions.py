@@ -12,8 +12,10 @@ import pytest
 from acp import RequestError, schema
 
 import nacre
-from tests.servers.acp.conftest import Place, run
-from tests.servers.acp.test_turns import begin, stored
+from nacre.messages import Message
+from tests.item_orders import DONE, HI, ORDERS, TWICE, calls, gives
+from tests.servers.acp.conftest import Editor, Place, run
+from tests.servers.acp.test_turns import WRITE, begin, stored
 from tests.servers.mcp.conftest import TOKEN
 from tests.servers.mcp.conftest import Place as Archive
 
@@ -61,6 +63,29 @@ def test_only_an_active_session_is_resumed(place: Place) -> None:
                     await editor.agent.resume_session(cwd=str(place.folder), session_id=key, mcp_servers=[])
 
     run(talk())
+
+
+def test_a_session_that_is_opened_in_another_folder_works_there(place: Place, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    place.model.script = [["Hello."], [WRITE], ["Done."]]
+
+    async def talk() -> None:
+        async with place.editor() as editor:
+            key = await begin(editor, place)
+            await editor.ask(key, "hello")
+            editor.questions.clear()
+            await editor.agent.load_session(cwd=str(other), session_id=key, mcp_servers=[])
+            await editor.ask(key, "write it")
+            trust, write = (call for call, _ in editor.questions)
+            assert trust.title == f"Trust the folder {other}?"
+            assert write.content[0].path == str(other / "a.txt")
+            listed = [(await editor.agent.list_sessions(cwd=str(cwd))).sessions for cwd in (place.folder, other)]
+            assert [[one.session_id for one in found] for found in listed] == [[key], []]
+
+    run(talk())
+    assert (other / "a.txt").read_text() == "pearl\n"
+    assert not (place.folder / "a.txt").exists()
 
 
 def test_closing_a_session_stops_its_turn_and_what_was_said_is_stored(place: Place) -> None:
@@ -171,6 +196,39 @@ def test_what_comes_over_mcp_during_a_call_does_not_end_it(place: Place) -> None
             assert "[mcp] Buy bread." in editor.text("user_message_chunk")
 
     run(talk())
+
+
+def test_load_shows_each_call_once_with_its_last_result(place: Place) -> None:
+    unanswered = [HI, calls("a", "b"), gives("b", "B!"), DONE]
+    twice_in_one = [HI, calls("a", "a"), gives("a", "A!"), gives("a", "A!"), DONE]
+    failed = Message(role="tool", tool_call_id="a", content="no such file", extra={"failed": True})
+    orders = {**ORDERS, **TWICE, "twice in one": twice_in_one, "unanswered": unanswered, "failed": [calls("a"), failed]}
+    with nacre.open(place.root) as sessions:
+        for order, messages in orders.items():
+            for message in messages:
+                sessions.add_full_message(order, message)
+
+    async def load(order: str, editor: Editor) -> list[tuple[str, str, str]]:
+        editor.updates.clear()
+        await editor.agent.load_session(cwd=str(place.folder), session_id=order, mcp_servers=[])
+        assert sorted(one.tool_call_id for one in editor.of("tool_call_update")) == sorted(editor.cards)
+        said = [message.content for message in orders[order] if message.role == "assistant" and message.content]
+        assert editor.text() == "".join(map(str, said))
+        return [(card.title, card.status, card.content[0].content.text) for card in editor.cards.values()]
+
+    async def talk() -> dict[str, list[tuple[str, str, str]]]:
+        async with place.editor() as editor:
+            return {order: await load(order, editor) for order in orders}
+
+    shown = run(talk())
+    assert shown.pop("unanswered") == [
+        ("tool_a", "failed", "interrupted, outcome unknown"),
+        ("tool_b", "completed", "B!"),
+    ]
+    assert shown.pop("failed") == [("tool_a", "failed", "no such file")]
+    for order, cards in shown.items():
+        made = [call.id for message in orders[order] for call in message.tool_calls]
+        assert cards == [(f"tool_{id}", "completed", f"{id.upper()}!") for id in made], order
 
 
 def over_http(url: str, token: str) -> Any:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,8 +22,10 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 import nacre
-from nacre.servers.mcp import uri_of
-from nacre.servers.mcp_http import MAX_BODY, MAX_CLIENTS, is_loopback
+from nacre.servers.mcp import make_server, uri_of
+from nacre.servers.mcp_archive import Archive
+from nacre.servers.mcp_http import MAX_BODY, MAX_CLIENTS, application, is_loopback, serve_http
+from nacre.web.gate import Limits
 from tests.servers.mcp.conftest import TOKEN, Place
 
 INFO = {"name": "raw", "version": "1"}
@@ -34,6 +37,10 @@ INITIALIZE = {
 }
 ACCEPT = {"accept": "application/json, text/event-stream"}
 OWN = {"authorization": f"Bearer {TOKEN}"}
+HEAD = (
+    f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+    "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
+).encode()
 
 
 @pytest.fixture
@@ -245,12 +252,52 @@ def test_a_client_that_dies_in_the_middle_harms_nobody(url: str) -> None:
         with socket.create_connection((parts.hostname, parts.port)) as wire:
             wire.sendall(sent)
     body = json.dumps(INITIALIZE).encode()
-    head = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n"
-    head += "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\r\n"
     for cut in (10, len(body)):
         with socket.create_connection((parts.hostname, parts.port)) as wire:
-            wire.sendall(head.encode() + body[:cut])
+            wire.sendall(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body[:cut])
     assert ask(url).status_code == 200
+
+
+def test_a_client_that_is_gone_in_the_middle_of_a_body_is_no_failure_of_ours(place: Place) -> None:
+    with place.over_http() as (url, process):
+        parts = urlsplit(url)
+        with socket.create_connection((parts.hostname, parts.port)) as wire:
+            wire.sendall(HEAD + b"Content-Length: 500\r\n\r\n{")
+        assert ask(url).status_code == 200
+        process.terminate()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("sent", [b"Content-Length: 500\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"])
+def test_a_body_that_comes_byte_by_byte_is_not_waited_for(sent: bytes, place: Place) -> None:
+    async def dribble(port: int) -> bytes:
+        more = b" " if b"Length" in sent else b"1\r\n \r\n"
+        async with await anyio.connect_tcp("127.0.0.1", port) as wire:
+            await wire.send(HEAD + sent)
+            while True:
+                with anyio.move_on_after(0.02):
+                    return await wire.receive()
+                await wire.send(more)
+
+    async def test() -> bytes:
+        ports, is_ready = list[int](), anyio.Event()
+
+        def ready(port: int) -> None:
+            ports.append(port)
+            is_ready.set()
+
+        with anyio.fail_after(60), nacre.open(place.root) as sessions:
+            limits = Limits(body_timeout=0.3)
+            served = application(make_server(Archive(sessions, uri=uri_of)), token=TOKEN, hosts=(), limits=limits)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(serve_http, served, host="127.0.0.1", port=0, ready=ready))
+                await is_ready.wait()
+                found = await dribble(ports[0])
+                tasks.cancel_scope.cancel()
+        return found
+
+    assert anyio.run(test).startswith(b"HTTP/1.1 408 ")
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -342,6 +343,44 @@ def test_nothing_but_the_protocol_is_on_stdout(place: Place) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.parametrize("is_open", [True, False], ids=["in the middle", "at the start"])
+def test_each_line_that_is_no_message_gets_an_error_and_the_next_one_an_answer(is_open: bool, place: Place) -> None:
+    wrong = {
+        b"nonsense": (None, -32700),
+        b"\xff\xfe": (None, -32700),
+        b'{"jsonrpc":"2.0","id":2,"method":"\xff"}': (None, -32700),
+        b"[" * 100_000: (None, -32700),
+        b"9" * 5000: (None, -32700),
+        b'"' + b"x" * (64 << 20) + b'"': (None, -32700),
+        b"[]": (None, -32600),
+        b'[{"jsonrpc":"2.0","id":2,"method":"ping"}]': (None, -32600),
+        b"7": (None, -32600),
+        b"null": (None, -32600),
+        b"{}": (None, -32600),
+        b'{"id":2,"method":"ping"}': (2, -32600),
+        b'{"jsonrpc":"2.0","id":2,"method":5}': (2, -32600),
+        b'{"jsonrpc":"2.0","id":2,"method":"ping","params":[]}': (2, -32600),
+        b'{"jsonrpc":"2.0","id":2,"method":"\\ud800"}': (2, -32600),
+        b'{"jsonrpc":"2.0","id":null,"method":"ping"}': (None, -32600),
+        b'{"jsonrpc":"2.0","id":[2],"method":"ping"}': (None, -32600),
+        b'{"jsonrpc":"2.0","id":2,"error":"x"}': (None, -32600),
+    }
+    with place.start() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if is_open:
+            initialize(process)
+        for line, expected in wrong.items():
+            process.stdin.write(line + b"\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            assert (answer["id"], answer["error"]["code"]) == expected, line[:80]
+        if not is_open:
+            assert initialize(process)["result"]["serverInfo"]["name"] == "nacre"
+        process.stdin.write(b'\n{"jsonrpc":"2.0","id":3,"method":"ping"}\n')
+        assert process.communicate(timeout=30) == (b'{"jsonrpc":"2.0","id":3,"result":{}}\n', b"")
+
+
 def test_it_ends_with_its_client(place: Place) -> None:
     with place.start() as process:
         initialize(process)
@@ -389,9 +428,17 @@ def test_a_server_that_was_killed_has_what_it_acknowledged(place: Place) -> None
         assert [one.content for one in sessions.get_history("agent:1")] == ["kept"]
 
 
-def test_without_the_package_it_says_what_to_install(place: Place) -> None:
-    code = "import sys; sys.modules['mcp'] = None; from nacre.cli import main; sys.exit(main(['mcp', 'serve']))"
-    done = subprocess.run([sys.executable, "-c", code], env=place.environ, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
+@pytest.mark.parametrize("words", [(), ("list",), ("serve",), ("login", "a")])
+@pytest.mark.parametrize("missing", ["mcp", "anyio"])
+def test_without_a_package_it_says_what_to_install(words: tuple[str, ...], missing: str, place: Place) -> None:
+    with Path(place.environ["NACRE_CONFIG"]).open("a") as config:
+        config.write('[mcp.a]\nurl = "http://127.0.0.1:1/mcp"\n')
+    code = f"import sys; sys.modules[{missing!r}] = None; from nacre.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "mcp", *words]
+    done = subprocess.run(
+        command, env=place.environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     assert 'pip install "nacre-sessions[mcp]"' in done.stderr
-    assert done.stdout == ""
+    # Servers are listed all the same, if the package of MCP is all that is missing.
+    is_listed = missing == "mcp" and words in {(), ("list",)}
+    assert (done.returncode == 0, "no answer" in done.stdout) == (is_listed, is_listed)

@@ -132,7 +132,8 @@ class JsonLinesOutput(TurnOutput):
 
     def __init__(self, out: Out) -> None:
         super().__init__(out)
-        self._started: set[str] = set()
+        # By their sessions: a delegated one may use the id of a call that runs.
+        self._running: set[tuple[str, str]] = set()
 
     @property
     def status(self) -> str:
@@ -150,23 +151,29 @@ class JsonLinesOutput(TurnOutput):
             case Thought(text):
                 self._print("thinking", text=text)
             case Called(call):
-                self._start(call)
-            case Returned(call, output):
-                if call.id not in self._started:
-                    self._start(call)
+                self._start(call, "")
+            case Returned(call, output, session):
+                if (session, call.id) not in self._running:
+                    self._start(call, session)
+                self._running.discard((session, call.id))
                 result = {"text": output.text, "failed": output.failed, "refused": output.is_refused}
-                self._print("tool_result", id=call.id, name=call.name, **result)
+                self._print("tool_result", **_name(call, session), **result)
             case ChildReturned():
                 pass
             case Notice(text):
                 self._print("notice", text=text)
 
-    def _start(self, call: ToolCall) -> None:
-        self._started.add(call.id)
-        self._print("tool_call", id=call.id, name=call.name, arguments=call.arguments)
+    def _start(self, call: ToolCall, session: str) -> None:
+        self._running.add((session, call.id))
+        self._print("tool_call", **_name(call, session), arguments=call.arguments)
 
     def _print(self, kind: str, **fields: Any) -> None:
         self._out.line({"schema_version": 1, "type": kind, **fields})
+
+
+def _name(call: ToolCall, session: str) -> dict[str, str]:
+    """The fields that say which call it is; `session` is that of a delegated task."""
+    return {"id": call.id, "name": call.name, **({"session": session} if session else {})}
 
 
 def refusal(call: ToolCall, output: Output) -> str:

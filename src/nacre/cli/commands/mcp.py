@@ -95,11 +95,11 @@ def run(args: Namespace, out: Out) -> int:
     options |= {"--token-file": args.token_file is not None, "--remote": args.remote, "--host-name": args.host_name}
     if given := [name for name, is_given in options.items() if is_given]:
         raise Failure("usage", f"`nacre mcp {args.action}` takes no {' and no '.join(given)}", hint="serve does")
-    import anyio  # noqa: PLC0415 - not needed for help
+    with require_extra("mcp", f"`nacre mcp {args.action}` needs"):
+        import anyio  # noqa: PLC0415 - not needed for help
 
-    from nacre import config as settings  # noqa: PLC0415 - the same
-    from nacre.tools.mcp import servers_of  # noqa: PLC0415 - the same
-
+        from nacre import config as settings  # noqa: PLC0415 - the same
+        from nacre.tools.mcp import servers_of  # noqa: PLC0415 - the same
     servers = servers_of(settings.load().for_agent(args.agent).table("mcp"))
     configs = {server.name: server.config for server in servers}
     if args.action == "list":

@@ -1,4 +1,4 @@
-"""The lines of the Agent Client Protocol on stdin and stdout: one JSON-RPC message each, and nothing else.
+"""The lines of a protocol on stdin and stdout, ACP or MCP: one JSON-RPC message each, and nothing else.
 
 What is no message is answered with an error here, so that the connection above sees only messages.
 """
@@ -25,11 +25,25 @@ _MAX_WAITING = 16
 _LOOK = 200
 """Milliseconds after which a write that has to wait looks whether this end was closed."""
 _MAX_PROBLEMS = 5
-_PARSE, _REQUEST, _PARAMS = -32700, -32600, -32602
+INVALID_REQUEST, _PARSE, _PARAMS = -32600, -32700, -32602
+
+
+def take_stdio() -> StdioTransport:
+    """The lines at stdin and stdout, which are for messages from now on.
+
+    Whatever else is printed by this process or its children goes to stderr, and none of them reads what the other side
+    sends.
+    """
+    source, target = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return StdioTransport(os.fdopen(source, "rb"), target)
 
 
 class StdioTransport:
-    """Messages of an editor: a `Transport` of the SDK over two file descriptors."""
+    """Messages over two file descriptors; a `Transport` of the SDK of ACP."""
 
     def __init__(self, source: BinaryIO, target: int, *, max_line: int = MAX_LINE) -> None:
         self._source, self._target, self._max = source, target, max_line
@@ -38,20 +52,20 @@ class StdioTransport:
         self._is_closed = False
         loop = asyncio.get_running_loop()
         # A thread that cannot be stopped while it reads, and so must not be waited for at the end.
-        threading.Thread(target=self._read, args=(loop,), name="acp stdin", daemon=True).start()
+        threading.Thread(target=self._read, args=(loop,), name="stdin", daemon=True).start()
 
     async def receive(self) -> dict[str, Any] | None:
         """The next message; None at the end of the input."""
         while (line := await self._lines.get()) is not None:
             if len(line) > self._max:
-                await self._refuse(None, _PARSE, f"a message has at most {self._max:,} bytes; this one was skipped")
+                await self.refuse(None, _PARSE, f"a message has at most {self._max:,} bytes; this one was skipped")
                 continue
             if not line.strip():
                 continue
             try:
                 message = json.loads(line)
             except (ValueError, RecursionError):
-                await self._refuse(None, _PARSE, "this line is not JSON; it was skipped")
+                await self.refuse(None, _PARSE, "this line is not JSON; it was skipped")
                 continue
             problem = _problem(message)
             if not problem:
@@ -59,7 +73,7 @@ class StdioTransport:
                     # An answer that is an error too is none: what it says besides must not count as a yes.
                     message.pop("result", None)
                 return dict(message)
-            await self._refuse(message.get("id") if isinstance(message, dict) else None, _REQUEST, problem)
+            await self.refuse(message, INVALID_REQUEST, problem)
         return None
 
     async def send(self, message: Mapping[str, Any]) -> None:
@@ -68,18 +82,20 @@ class StdioTransport:
         data = line.encode("utf-8", "replace") + b"\n"
         async with self._writing:
             if self._is_closed:
-                raise ConnectionError("the editor is gone")
+                raise ConnectionError("the client is gone")
             try:
                 await anyio.to_thread.run_sync(self._write, data)
             except OSError as error:
                 self._is_closed = True
-                raise ConnectionError("the editor is gone") from error
+                raise ConnectionError("the client is gone") from error
 
     async def close(self) -> None:
         """Write nothing more."""
         self._is_closed = True
 
-    async def _refuse(self, id: object, code: int, problem: str) -> None:
+    async def refuse(self, message: object, code: int, problem: str) -> None:
+        """Answer what is no message with an error: by its id if it is a request, since others are of this side."""
+        id = message.get("id") if isinstance(message, dict) and "method" in message else None
         known = id if isinstance(id, str | int) else None
         with suppress(ConnectionError):
             await self.send({"jsonrpc": "2.0", "id": known, "error": {"code": code, "message": problem}})
