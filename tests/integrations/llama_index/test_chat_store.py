@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any, cast
 
@@ -171,6 +172,22 @@ def test_a_memory_archives_what_does_not_fit(lasting_place: str) -> None:
             assert [one.content for one in await sessions.get_history("c1")] == contents(active)
 
     asyncio.run(look())
+
+
+@pytest.mark.skipif(
+    "chat_store" not in signature(Memory.from_defaults).parameters,
+    reason="Memory.from_defaults of this version of LlamaIndex takes only its own store",
+)
+def test_a_memory_with_defaults_goes_on_where_it_was(lasting_place: str) -> None:
+    async def talk(question: str) -> list[str | None]:
+        async with nacre.open_async(lasting_place) as sessions:
+            store = NacreAsyncChatStore(sessions)
+            memory = cast("Any", Memory).from_defaults(session_id="c1", chat_store=store, tokenizer_fn=str.split)
+            await memory.aput(ChatMessage(question))
+            return contents(await memory.aget())
+
+    assert asyncio.run(talk("question 0")) == ["question 0"]
+    assert asyncio.run(talk("question 1")) == ["question 0", "question 1"]
 
 
 def test_what_is_stored_is_a_conversation(place: str) -> None:
