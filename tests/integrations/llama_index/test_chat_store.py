@@ -61,6 +61,7 @@ steps = st.one_of(
     st.tuples(st.just("delete_messages"), keys),
     st.tuples(st.just("delete_message"), keys, st.integers(0, 4)),
     st.tuples(st.just("delete_last_message"), keys),
+    st.tuples(st.just("others"), keys, st.sampled_from(["theirs", "And in Oslo?"])),
 )
 ASYNC = {"add_message": "async_add_message"}
 
@@ -75,6 +76,11 @@ def test_it_says_what_the_simple_store_says(script: list[Any], is_async: bool) -
             if not theirs.get_messages(key):
                 # There a key without messages is a key, and its last message an IndexError.
                 theirs.store.pop(key, None)
+            if name == "others":
+                sessions.add_message(key, "user", rest[0])
+                theirs.add_message(key, ChatMessage(rest[0]))
+                assert dump(ours.get_messages(key)) == dump(theirs.get_messages(key))
+                continue
             expected = getattr(theirs, name)(key, *[list(it) if isinstance(it, list) else it for it in rest])
             if is_async:
                 found = asyncio.run(getattr(ours, ASYNC.get(name, f"a{name}"))(key, *rest))
