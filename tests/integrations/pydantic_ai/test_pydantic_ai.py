@@ -955,6 +955,18 @@ def test_forks_of_forks_outlive_what_they_were_forked_from(lasting_place: str) -
     with_store(lasting_place, test)
 
 
+def test_a_fork_has_what_its_source_has_and_not_another_fork_with_the_same_entries(place: str) -> None:
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        await store.save(Conversation(conversation_id="c0", messages=[asked("1"), asked("2"), asked("3")]))
+        await store.fork("c0", new_conversation_id="c1")
+        await sessions.truncate_history("c0", 2)
+        await sessions.add_message("c1", "user", "4")
+        forked = await store.fork("c0", at=1, new_conversation_id="c2")
+        assert texts_of((await load(store, "c2")).messages) == texts_of(forked.messages) == ["2"]
+
+    with_store(place, test)
+
+
 def test_large_texts_images_and_values_that_json_has_not(lasting_place: str) -> None:
     image = BinaryImage(bytes(range(256)) * 4096, media_type="image/png")
     messages: list[ModelMessage] = [
