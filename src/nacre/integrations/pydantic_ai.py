@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby, islice
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace as replace_fields
@@ -22,7 +23,7 @@ from nacre.errors import InvalidArgument, InvalidMessage, missing_extra
 from nacre.history import session_state
 from nacre.history.pairing import attach_results, distinct
 from nacre.integrations.access import AnySessions, awaited, change, check_sessions
-from nacre.integrations.conversation import find_crossing, is_exact, is_own, show_alone
+from nacre.integrations.conversation import find_crossing, is_exact, is_own, lacks_call, show_alone
 from nacre.messages import Message, SessionInfo, ToolCall, Version
 from nacre.records import Record, Rewind, SetMeta, State, View
 from nacre.sessions import AnyOperation, Sessions
@@ -185,8 +186,7 @@ class NacreConversationStore(ConversationStore):
         expected_revision: str | None,
     ) -> None:
         key = record.conversation_id
-        said = [message for entry in new_entries for message in _messages(entry)]
-        about = SetMeta({NAME: _record_data(record)})
+        said = _said_again(new_entries)
         parent_id = new_entries[0].parent_id if new_entries else record.head_id
 
         def write() -> None:
@@ -197,23 +197,27 @@ class NacreConversationStore(ConversationStore):
             # 2. Go to the entry that the new ones follow, which may be in another conversation.
             steps: list[AnyOperation] | None = []
             if parent_id != (now.record.head_id if now.record is not None else None):
-                steps = [Rewind(0)] if parent_id is None else self._steps_to(sessions, key, parent_id)
+                steps = [Rewind(0)] if parent_id is None else self._steps_to(sessions, record, parent_id)
             if steps is None:
                 raise ConversationConflict(key)
+            about = SetMeta({NAME: {**_record_data(record), "tips": _tip_places(record.branches, now)}})
             # 3. All in one step, if nobody else has written since.
             sessions.submit(key, [*steps, *said, about], expect=now.version).result()
 
         change(sessions, key, write)
 
-    def _steps_to(self, sessions: Sessions, key: str, entry_id: str) -> list[AnyOperation] | None:
+    def _steps_to(self, sessions: Sessions, record: ConversationRecord, entry_id: str) -> list[AnyOperation] | None:
         """What makes the history up to an entry the live one; None if no session has it."""
+        key = record.conversation_id
         steps = sessions.read(key, lambda view: None if view.is_archived else _steps_back(view, entry_id))
         if steps is not None:
             return steps
-        for other in self._candidates(sessions, entry_id):
+        # Others may have changed another fork with the same entries.
+        source = [record.forked_from] if record.forked_from is not None else []
+        for other in (*source, *self._candidates(sessions, entry_id)):
             found = sessions.read(other, lambda view: _history(view, entry_id, None))
             if found is not None:
-                return _say_again(found)
+                return [Rewind(0), *_said_again(found)]
         return None
 
 
@@ -225,6 +229,7 @@ class _Look(NamedTuple):
 
     version: Version = Version()
     record: ConversationRecord | None = None
+    tips: Mapping[str, Sequence[Any]] = MappingProxyType({})
 
 
 def _look(sessions: Sessions, key: str) -> _Look:
@@ -232,20 +237,23 @@ def _look(sessions: Sessions, key: str) -> _Look:
         if view.is_archived:
             return _Look()
         version, changed = Version(view.n, view.uid), view.state.h
-        record = _record_in(session_state.meta(view, view.state), key)
-        is_erased = any(newest.gone is not None for newest in islice(session_state.chain(view, view.state), 1))
-        if record is not None and not is_erased and _changed_at_save(view) == changed:
-            return _Look(version, record)
-        # Somebody else has changed the history, or erased its end: then the revision is another, too.
+        meta = session_state.meta(view, view.state)
+        record = _record_in(meta, key)
+        tips = meta[NAME].get("tips", {}) if record is not None else {}
         last = next(iter(_tail(view, view.state, 1)), None)
         head_id = last.id if last is not None else None
+        is_erased = any(newest.gone is not None for newest in islice(session_state.chain(view, view.state), 1))
+        is_saved = record is not None and record.head_id == head_id and not is_erased
+        # Somebody else has changed the history, or erased its end: then the revision is another, too.
+        if is_saved and _changed_at_save(view) == changed:
+            return _Look(version, record, tips)
         if record is not None:
             record = replace(record, head_id=head_id, revision=f"{record.revision}+{changed}")
         elif last is not None:
             updated = last.message.timestamp or _EPOCH
             revision = f"{view.uid}+{changed}"
             record = ConversationRecord(conversation_id=key, head_id=head_id, revision=revision, updated_at=updated)
-        return _Look(version, record)
+        return _Look(version, record, tips)
 
     return sessions.read(key, look) or _Look()
 
@@ -289,67 +297,86 @@ def _is_near(info: SessionInfo, entry_id: str) -> bool:
     return entry_id in tips or entry_id.startswith(f"{info.generation}/")
 
 
+def _tips(view: View) -> dict[str, Record]:
+    """The last record before each branch was left, as far as it was left in this generation."""
+    data = session_state.meta(view, view.state).get(NAME)
+    places = data.get("tips", {}) if isinstance(data, dict) else {}
+    found = {tip: view.find(place[1]) for tip, place in places.items() if place[0] == view.uid}
+    return {tip: record for tip, record in found.items() if record is not None}
+
+
+def _tip_places(branches: Iterable[str], now: _Look) -> dict[str, Sequence[Any]]:
+    """Where the branches of a record end that is stored now: the one that it leaves ends here."""
+    places = dict(now.tips)
+    if now.record is not None and now.record.head_id is not None:
+        places[now.record.head_id] = (now.version.generation, now.version.n)
+    return {tip: places[tip] for tip in branches if tip in places}
+
+
 def _history(view: View, entry_id: str, limit: int | None) -> list[ConversationEntry] | None:
     """The entries up to one, or the last few of them; None if the entry is not there.
 
-    An entry that is live has the entries before it that are live. Any other has those that were live when it was
-    stored.
+    An entry that is live has the entries before it that are live. Any other has those of the last branch with it that
+    was left, or else those that were live when it was stored.
     """
     last = _tail(view, view.state, limit or 1)
     if last and last[-1].id == entry_id:
         return last if limit is not None else _tail(view, view.state, None)
     found = _find(view, entry_id)
-    if found is None:
-        return None
-    if (made := _own_id(message_of(found, view))) == entry_id:
-        return _tail(view, found.st, limit)
-    for state in (view.state, found.st) if made is None else ():
+    numbers = {record.n for record in found}
+    tips = {tip: record.st for tip, record in _tips(view).items()}
+    left = [tips[entry_id]] if entry_id in tips else reversed(tips.values())
+    for state in (view.state, *left, *(record.st for record in reversed(found))):
+        if numbers.isdisjoint(record.n for record in session_state.chain(view, state)):
+            continue
         entries = _tail(view, state, None)
         at = next((at for at, entry in enumerate(entries, 1) if entry.id == entry_id), None)
         if at is not None:
             return entries[:at] if limit is None else entries[max(at - limit, 0) : at]
-    return None
+    # The end of a branch was erased: what stands for it has another id.
+    return _tail(view, tips[entry_id], limit) if entry_id in tips else None
 
 
-def _find(view: View, entry_id: str) -> Record | None:
-    """The last message of an entry."""
+def _find(view: View, entry_id: str) -> list[Record]:
+    """The last message of an entry, and those of its copies, in the order in which they were stored."""
     uid, _, number = entry_id.partition("/")
     number = number.removesuffix("+")
-    if uid == view.uid and number.isdecimal() and number.isascii():
-        record = view.find(int(number))
-        return record if record is not None and record.t == "msg" else None
-    found = None
-    for record in view.all():
-        if record.t == "msg" and record.m is not None and _own_id(record.m) == entry_id:
-            found = record
-    return found
+    n = int(number) if uid == view.uid and number.isdecimal() and number.isascii() else None
+    return [
+        record
+        for record in view.all()
+        if record.t == "msg" and (record.n == n or (record.m is not None and _own_id(record.m) == entry_id))
+    ]
 
 
 def _steps_back(view: View, entry_id: str) -> list[AnyOperation] | None:
     """Go back to an entry of the same session.
 
-    A session can go back only to the end of a step. What was stored in the middle of one is said again, after the end
-    of an earlier one.
+    A session can go back only to the end of a step. What comes after it is said again.
     """
-    found = _find(view, entry_id)
-    wanted = _history(view, entry_id, None) if found is not None else None
-    if found is None or wanted is None:
+    wanted = _history(view, entry_id, None)
+    if wanted is None:
         return None
-    if wanted != _tail(view, found.st, None):
-        return _say_again(wanted)
-    again: list[Message] = []
-    for record in session_state.chain(view, found.st):
+    for end in (_tips(view).get(entry_id), *(_last_end(view, record.st) for record in reversed(_find(view, entry_id)))):
+        kept = _tail(view, end.st, None) if end is not None else []
+        if end is not None and wanted[: len(kept)] == kept:
+            return [Rewind(end.n), *_said_again(wanted[len(kept) :])]
+    return [Rewind(0), *_said_again(wanted)]
+
+
+def _last_end(view: View, state: State) -> Record | None:
+    """The end of the last step of a history that ended with a live message."""
+    for record in session_state.chain(view, state):
         first, count = record.tx or (record.n, 1)
         end = view.find(first + count - 1)
         if end is not None and end.st.hd == record.n:
-            return [Rewind(end.n), *again[::-1]]
-        again.append(message_of(record, view))
-    return [Rewind(0), *again[::-1]]
+            return end
+    return None
 
 
-def _say_again(entries: Iterable[ConversationEntry]) -> list[AnyOperation]:
-    """A copy of a history; what others wrote is ours in it, under the ids that it was loaded with."""
-    return [Rewind(0), *(message for entry in entries for message in _messages(entry))]
+def _said_again(entries: Iterable[ConversationEntry]) -> list[Message]:
+    """Copies of entries; what others wrote is ours in them, under the ids that it was loaded with."""
+    return [message for entry in entries for message in _messages(entry)]
 
 
 # ---- messages as entries
@@ -364,8 +391,8 @@ def _tail(view: View, state: State, limit: int | None) -> list[ConversationEntry
     while True:
         found, is_all = _newest(view, state, wanted)
         entries = _entries(view.uid, found)
-        # Several messages of others may become one entry, and a result whose call is further back none.
-        if is_all or len(entries) > limit:
+        # Several messages of others may become one entry, and a result needs its call, which may be further back.
+        if is_all or (len(entries) > limit and not lacks_call(message for _, message in found)):
             return entries[-limit:]
         wanted *= 2
 
@@ -417,7 +444,7 @@ def _runs(found: Iterable[Found]) -> Iterator[tuple[str | None, list[Found]]]:
 
 def _entries(uid: str, found: Iterable[Found]) -> list[ConversationEntry]:
     """The entries of messages: each as it was stored, those of others as Pydantic AI has them."""
-    ids: list[tuple[str, str | None]] = []
+    ids: list[str] = []
     dumps: list[Any] = []
     found = list(found)
     runs = list(_runs(found))
@@ -427,17 +454,19 @@ def _entries(uid: str, found: Iterable[Found]) -> list[ConversationEntry]:
     for entry_id, run in runs:
         if entry_id is not None:
             messages = [message for _, message in run]
-            ids.append((entry_id, messages[0].extra[NAME].get("parent")))
+            is_whole = len(run) == messages[0].extra[NAME].get("count", len(run))
+            # An id is that of one content: what others have left of an entry has another.
+            ids.append(entry_id if is_whole else f"{uid}/{run[-1][0]}")
             dumps.append(_dump(messages))
             continue
         made = _foreign(run, names)
-        for place, _ in made:
-            ids.append((f"{uid}/{place}", ids[-1][0] if ids else None))
+        ids += [f"{uid}/{place}" for place, _ in made]
         dumps += ModelMessagesTypeAdapter.dump_python([message for _, message in made], mode="json")
     restored = ModelMessagesTypeAdapter.validate_python(dumps)
+    parents = [None, *ids][: len(ids)]
     return [
         ConversationEntry(id=entry_id, parent_id=parent_id, message=message)
-        for (entry_id, parent_id), message in zip(ids, restored, strict=True)
+        for entry_id, parent_id, message in zip(ids, parents, restored, strict=True)
     ]
 
 
@@ -516,17 +545,19 @@ def _messages(entry: ConversationEntry) -> list[Message]:
     """An entry as messages, which are read again as what Pydantic AI's own JSON says of it."""
     dump: Fields = ModelMessagesTypeAdapter.dump_python([entry.message], mode="json")[0]
     rest = {name: value for name, value in dump.items() if name != "parts"}
-    head = {"entry": entry.id, "parent": entry.parent_id, "message": rest}
+    head: Fields = {"entry": entry.id, "message": rest}
     if dump["kind"] == "response":
         messages = [_response(head, dump["parts"])]
     else:
+        if len(dump["parts"]) > 1:
+            head["count"] = len(dump["parts"])
         messages = [
             _part(head if number == 0 else {"entry": entry.id}, part) for number, part in enumerate(dump["parts"])
         ]
     if messages and _dump(messages) == dump and all(map(is_exact, messages)):
         return messages
     # Nothing that anyone could read, or not as it is.
-    whole = {"entry": entry.id, "parent": entry.parent_id, "json": json.dumps(dump)}
+    whole = {"entry": entry.id, "json": json.dumps(dump)}
     return [Message(role="", extra={"type": dump["kind"], NAME: whole})]
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any, cast
 
@@ -60,6 +61,7 @@ steps = st.one_of(
     st.tuples(st.just("delete_messages"), keys),
     st.tuples(st.just("delete_message"), keys, st.integers(0, 4)),
     st.tuples(st.just("delete_last_message"), keys),
+    st.tuples(st.just("others"), keys, st.sampled_from(["theirs", "And in Oslo?"])),
 )
 ASYNC = {"add_message": "async_add_message"}
 
@@ -74,6 +76,11 @@ def test_it_says_what_the_simple_store_says(script: list[Any], is_async: bool) -
             if not theirs.get_messages(key):
                 # There a key without messages is a key, and its last message an IndexError.
                 theirs.store.pop(key, None)
+            if name == "others":
+                sessions.add_message(key, "user", rest[0])
+                theirs.add_message(key, ChatMessage(rest[0]))
+                assert dump(ours.get_messages(key)) == dump(theirs.get_messages(key))
+                continue
             expected = getattr(theirs, name)(key, *[list(it) if isinstance(it, list) else it for it in rest])
             if is_async:
                 found = asyncio.run(getattr(ours, ASYNC.get(name, f"a{name}"))(key, *rest))
@@ -171,6 +178,22 @@ def test_a_memory_archives_what_does_not_fit(lasting_place: str) -> None:
             assert [one.content for one in await sessions.get_history("c1")] == contents(active)
 
     asyncio.run(look())
+
+
+@pytest.mark.skipif(
+    "chat_store" not in signature(Memory.from_defaults).parameters,
+    reason="Memory.from_defaults of this version of LlamaIndex takes only its own store",
+)
+def test_a_memory_with_defaults_goes_on_where_it_was(lasting_place: str) -> None:
+    async def talk(question: str) -> list[str | None]:
+        async with nacre.open_async(lasting_place) as sessions:
+            store = NacreAsyncChatStore(sessions)
+            memory = cast("Any", Memory).from_defaults(session_id="c1", chat_store=store, tokenizer_fn=str.split)
+            await memory.aput(ChatMessage(question))
+            return contents(await memory.aget())
+
+    assert asyncio.run(talk("question 0")) == ["question 0"]
+    assert asyncio.run(talk("question 1")) == ["question 0", "question 1"]
 
 
 def test_what_is_stored_is_a_conversation(place: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -232,6 +233,18 @@ async def _play(
         conversation.messages += [asked(f"{number}.{at}") for at in range(count)]
         conversation.usage = RunUsage(requests=number)
         return [entry.message for entry in await store.save(conversation, scope=scope)]
+    if move == "call":
+        conversation = await store.load(name) or Conversation(conversation_id=name)
+        calls = [ToolCallPart("look", {"at": number}, tool_call_id=id) for id in ("c1", "c2")]
+        prompts = [UserPromptPart(f"{number} {part}", timestamp=AT) for part in "ab"]
+        conversation.messages += [
+            ModelRequest(parts=prompts, timestamp=AT),
+            ModelResponse(parts=calls, timestamp=AT),
+        ]
+        if more[0]:
+            results = [ToolReturnPart("look", f"{number} {id}", id, timestamp=AT) for id in ("c1", "c2")]
+            conversation.messages.append(ModelRequest(parts=results, timestamp=AT))
+        return len(await store.save(conversation))
     if move == "go on":
         # As an application does that keeps the conversation: it is saved again and again without being loaded.
         kept = stale.get(f"kept {name}") or await store.load(name) or Conversation(conversation_id=name)
@@ -262,8 +275,11 @@ async def _play(
         record = await store.read_record(name)
         if record is None or not record.branches:
             return None
-        tip = record.branches[which % len(record.branches)]
-        return (await store.branch(name, from_entry=tip, expected_revision=record.revision)).messages
+        # The end of a branch, or an entry before it; not by the id of the branch, whose end may be erased.
+        line = await store.read_history(record.branches[which % len(record.branches)])
+        entry = line[-1 - which % len(line)].id
+        stale[f"kept {name}"] = branched = await store.branch(name, from_entry=entry, expected_revision=record.revision)
+        return list(branched.messages)
     if move == "fork":
         to, at = more
         forked = await store.fork(name, at=at, new_conversation_id=f"c{to}")
@@ -292,6 +308,14 @@ async def _all(store: ConversationStore) -> Any:
 
 which = st.integers(0, 2)
 scopes = st.sampled_from([None, "me", "you"])
+OF_OTHERS: list[dict[str, Any]] = [
+    {"role": "user", "content": "And in Oslo?"},
+    {
+        "role": "assistant",
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}],
+    },
+    *({"role": "tool", "tool_call_id": id, "content": "theirs"} for id in ("c1", "c2")),
+]
 
 
 class TwoStores(RuleBasedStateMachine):
@@ -351,6 +375,96 @@ class TwoStores(RuleBasedStateMachine):
 
 TestTwoStores = TwoStores.TestCase
 TestTwoStores.settings = settings(max_examples=60, stateful_step_count=20)
+
+
+class TwoStoresAndOthers:
+    """Moves in both stores while others write into the sessions, erase and go back.
+
+    The store in memory is given what they made of a conversation. That is done after each move, so that the next one
+    begins where both have the same.
+    """
+
+    def __init__(self, sessions: nacre.Sessions, random: Random) -> None:
+        self.sessions, self.random, self.number, self.is_clear = sessions, random, 0, True
+        self.theirs, self.ours = InMemoryConversationStore(), NacreConversationStore(sessions)
+        self.held: dict[str, Conversation] = {}
+        self.kept: dict[str, Conversation] = {}
+
+    async def step(self) -> None:
+        self.number += 1
+        which, at = self.random.choice([0, 0, 0, 1]), self.random.randrange(8)
+        act = self.random.choice(["save", "call", "go on", "rewrite", "branch", "branch back", "fork", *4 * ["others"]])
+        if act == "others":
+            self.others_act(f"c{which}")
+        else:
+            moves = {
+                "save": ("save", which, 1 + at % 2, None),
+                "call": ("call", which, at % 2),
+                "fork": ("fork", which, 1 + at % 2, at),
+            }
+            move = moves.get(act, (act, which) if act == "go on" else (act, which, at % 5))
+            _, expected, theirs = await answer_to(self.theirs, self.held, move, self.number)
+            _, found, ours = await answer_to(self.ours, self.kept, move, self.number)
+            assert found == expected
+            assert [one[:-1] for one in ours] == [one[:-1] for one in theirs]
+            # A history that others have cut is not known to be another one, so that leaving it may leave no branch; and
+            # one whose end they have erased stays a branch, also after going back to it.
+            for (*_, live, tips), (*_, known) in zip(ours, theirs, strict=True):
+                assert all(tip in known or tip == live[: len(tip)] for tip in tips)
+        await self.mirror()
+
+    def others_act(self, key: str) -> None:
+        numbers = self.sessions.snapshot(key).numbers
+        if not numbers:
+            return
+        acts: list[Callable[[], object]] = [
+            lambda: self.sessions.add_messages(key, [self.random.choice(OF_OTHERS)]),
+            lambda: self.sessions.redact(key, self.random.choice([one.n for one in self.sessions.transcript(key)])),
+            lambda: self.sessions.truncate_history(key, self.random.randint(1, len(numbers))),
+            lambda: self.sessions.pop(key),
+        ]
+        self.random.choice(acts)()
+
+    async def mirror(self) -> None:
+        """Give the store in memory what ours has; there an id says what comes before it."""
+        self.theirs._records, self.theirs._entries = {}, {}
+        for record in await self.ours.list_conversations():
+            name = record.conversation_id
+            # A fork has entries of the same ids: those of the conversation that was read last are meant.
+            await self.ours.read_record(name)
+            ends: dict[str | None, str | None] = {}
+            places: dict[str, str] = {}
+            for tip in (record.head_id, *record.branches):
+                parent_id = None
+                for entry in await self.ours.read_history(tip):
+                    id = f"{parent_id or name} {entry.id}"
+                    self.is_clear &= places.setdefault(entry.id, id) == id
+                    self.theirs._entries[id] = ConversationEntry(id=id, parent_id=parent_id, message=entry.message)
+                    parent_id = id
+                ends[tip] = parent_id
+            branches = [end for tip in record.branches if (end := ends[tip]) is not None]
+            self.theirs._records[name] = replace(record, head_id=ends[record.head_id], branches=branches)
+            for known_as in self.kept.keys() & {name, f"kept {name}"}:
+                is_current = self.kept[known_as].revision == record.revision
+                self.held[known_as].revision = record.revision if is_current else "stale"
+            whole = await self.ours.load_entries(name) or []
+            # Where others have truncated, an entry may follow different ones in two histories: the live is meant.
+            self.is_clear &= {entry.id for entry in whole}.isdisjoint(record.branches)
+            assert [entry.id for entry in whole][-1:] == [id for id in [record.head_id] if id is not None]
+            for limit in range(1, len(whole)):
+                assert await self.ours.load_entries(name, limit=limit) == whole[-limit:]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_answers_as_the_store_in_memory_while_others_change_the_sessions(seed: int) -> None:
+    async def test(random: Random) -> None:
+        for _ in range(15):
+            with nacre.open(":memory:") as sessions:
+                stores = TwoStoresAndOthers(sessions, random)
+                while stores.is_clear and stores.number < 25:
+                    await stores.step()
+
+    run(test(Random(seed)))
 
 
 MOVES = [
@@ -840,6 +954,18 @@ def test_forks_of_forks_outlive_what_they_were_forked_from(lasting_place: str) -
 
     with_store(lasting_place, make)
     with_store(lasting_place, test)
+
+
+def test_a_fork_has_what_its_source_has_and_not_another_fork_with_the_same_entries(place: str) -> None:
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        await store.save(Conversation(conversation_id="c0", messages=[asked("1"), asked("2"), asked("3")]))
+        await store.fork("c0", new_conversation_id="c1")
+        await sessions.truncate_history("c0", 2)
+        await sessions.add_message("c1", "user", "4")
+        forked = await store.fork("c0", at=1, new_conversation_id="c2")
+        assert texts_of((await load(store, "c2")).messages) == texts_of(forked.messages) == ["2"]
+
+    with_store(place, test)
 
 
 def test_large_texts_images_and_values_that_json_has_not(lasting_place: str) -> None:
