@@ -114,22 +114,24 @@ def with_results(messages: Iterable[Message], framework: str) -> Iterator[tuple[
 def place_late_results(messages: list[Message], framework: str) -> list[Message]:
     """The messages; a result that others stored late stands with its call, or with their result that it replaces."""
     runs: list[list[Message]] = [[]]
-    # By the id of a call: the run of others in which it waits for its result; None as long as only a call is own.
-    waiting: dict[str, int | None] = {}
+    # By the id of a call: the run in which others made it, or first gave its result.
+    places: dict[str, int] = {}
     was_ours = False
     for message in messages:
         is_ours = is_own(message, framework)
         if is_ours != was_ours:
             runs.append([])
             was_ours = is_ours
-        now = len(runs) - 1
-        waiting.update((call.id, None if is_ours else now) for call in message.tool_calls)
-        place = now
-        if message.role == "tool" and (id := message.tool_call_id or "") in waiting:
+        place = len(runs) - 1
+        for call in message.tool_calls:
+            places.pop(call.id, None)
+            if not is_ours:
+                places[call.id] = place
+        if message.role == "tool" and message.tool_call_id:
             if is_ours:
-                del waiting[id]
-            elif (place := waiting[id]) is None:
-                place = waiting[id] = now
+                places.pop(message.tool_call_id, None)
+            else:
+                place = places.setdefault(message.tool_call_id, place)
         runs[place].append(message)
     return [message for run in runs for message in run]
 
