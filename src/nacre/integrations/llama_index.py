@@ -17,9 +17,10 @@ from nacre.checks import check_int, check_key, check_optional_count, show
 from nacre.client_shapes import part_text
 from nacre.codec import message_of
 from nacre.errors import Conflict, InvalidArgument, InvalidMessage, missing_extra
+from nacre.history.pairing import as_shown
 from nacre.integrations.access import AnySessions, awaited, blocking, change, check_sessions, finish, read_active
-from nacre.integrations.conversation import is_exact, mend_erased, read_conversation
-from nacre.messages import ERASED_TEXT, Message, ToolCall
+from nacre.integrations.conversation import is_exact, is_own, mend_erased, read_conversation
+from nacre.messages import ERASED_TEXT, Message, Snapshot, ToolCall
 from nacre.records import AppendRecord, Pop, Truncate, View
 from nacre.sessions import AnyOperation, Sessions
 
@@ -225,11 +226,12 @@ def _delete(plain: Sessions, key: str, idx: int) -> ChatMessage | None:
     check_int(idx, "idx")
 
     def take() -> ChatMessage | None:
-        now = read_active(plain, key, last=-idx if idx < 0 else None)
+        now, is_as_stored = _read_as_shown(plain, key, last=-idx if idx < 0 else None)
         at = idx + len(now.messages) if idx < 0 else idx
         if not 0 <= at < len(now.messages):
             return None
-        operations: list[AnyOperation] = [Pop()] * (len(now.messages) - at)
+        count = len(now.messages) - at
+        operations: list[AnyOperation] = [Pop()] * count if is_as_stored else [Truncate(0), *now.messages[:at]]
         is_done = plain.update(key, [*operations, *now.messages[at + 1 :]], expect=now.version)
         return next(iter(_restore(now.messages[at : at + 1])), None) if is_done else None
 
@@ -240,16 +242,40 @@ def _take_oldest(plain: Sessions, key: str, n: int, *, is_archived: bool) -> lis
     check_int(n, "n", least=0)
 
     def take() -> list[ChatMessage]:
-        now = read_active(plain, key)
-        oldest = now.messages[:n]
+        now, is_as_stored = _read_as_shown(plain, key)
+        oldest, rest = now.messages[:n], now.messages[n:]
         if not oldest:
             return []
-        operations: list[AnyOperation] = [Truncate(len(now.messages) - len(oldest))]
-        if is_archived:
+        operations: list[AnyOperation] = [Truncate(len(rest) if is_as_stored else 0)]
+        if is_archived and is_as_stored:
             operations.append(AppendRecord(RECORD, {"archived": now.numbers[:n]}))
+        elif is_archived:
+            operations += [AppendRecord(RECORD, {"message": one.to_mapping()}) for one in oldest]
+        if not is_as_stored:
+            operations += rest
         return _restore(oldest) if plain.update(key, operations, expect=now.version) else []
 
     return change(plain, check_key(key), take)
+
+
+def _read_as_shown(plain: Sessions, key: str, *, last: int | None = None) -> tuple[Snapshot, bool]:
+    """A session whose messages have the places in which they are shown, and whether they are stored in these too.
+
+    Where others have written calls and results, a result may be shown that nobody has stored, or one may not be shown:
+    then the messages are those to store instead of all.
+    """
+    now = read_active(plain, key, last=last)
+    if all(map(_is_shown_in_place, now.messages)):
+        return now, True
+    now = read_active(plain, key)
+    if all(map(_is_shown_in_place, mend_erased(now.messages, NAME, _mend))):
+        return now, True
+    return replace(now, messages=to_messages(_restore(now.messages)), numbers=[]), False
+
+
+def _is_shown_in_place(message: Message) -> bool:
+    is_text = not message.tool_calls and message.role != "tool" and as_shown(message) is not None
+    return is_own(message, NAME) or is_text
 
 
 def _of_status(plain: Sessions, key: str, status: MessageStatus | None) -> list[ChatMessage]:

@@ -91,6 +91,47 @@ def test_it_says_what_the_simple_store_says(script: list[Any], is_async: bool) -
             assert ours.get_keys() == sorted(one for one in theirs.get_keys() if theirs.get_messages(one))
 
 
+CALL = {"id": "c1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
+THEIRS: list[dict[str, Any]] = [
+    {"role": "user", "content": "theirs"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "content": "Noon.", "tool_call_id": "c1"},
+    {"role": "tool", "content": "Nobody asked.", "tool_call_id": "c2"},
+    {"role": "", "type": "item"},
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.sampled_from(THEIRS) | st.sampled_from(["ours", "and this"]), max_size=9),
+    st.sampled_from(["delete_message", "delete_last_message", "delete_oldest_messages", "archive_oldest_messages"]),
+    st.integers(-4, 9),
+)
+def test_indices_and_counts_are_those_of_what_is_shown(written: list[Any], name: str, number: int) -> None:
+    with nacre.open(":memory:") as sessions:
+        store, memory = NacreChatStore(sessions), NacreAsyncChatStore(sessions)
+        for one in written:
+            if isinstance(one, str):
+                store.add_message("k", ChatMessage(one))
+            else:
+                sessions.add_full_message("k", one)
+        shown = dump(store.get_messages("k"))
+        if "oldest" in name:
+            found = asyncio.run(getattr(memory, name)("k", max(number, 0)))
+            expected, rest = shown[: max(number, 0)], shown[max(number, 0) :]
+        else:
+            at = -1 if name == "delete_last_message" else number
+            found = store.delete_last_message("k") if name == "delete_last_message" else store.delete_message("k", at)
+            is_there = -len(shown) <= at < len(shown)
+            expected = shown[at] if is_there else None
+            rest = [one for place, one in enumerate(shown) if not is_there or place != at % len(shown)]
+        assert dump(found) == expected
+        # A call whose result was taken out is still a call, and the other way around.
+        assert dump(store.get_messages("k")) == rest
+        if name == "archive_oldest_messages":
+            assert dump(asyncio.run(memory.get_messages("k", MessageStatus.ARCHIVED))) == expected
+
+
 statuses = st.sampled_from(list(MessageStatus))
 async_steps = st.one_of(
     st.tuples(st.just("add_message"), messages, statuses),
