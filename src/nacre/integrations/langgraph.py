@@ -1358,16 +1358,14 @@ def _copy_json(value: Any) -> Any:
 # ---- conversations of others
 
 
-def read_messages(sessions: Sessions, key: str) -> list[AnyMessage]:
+def read_messages(sessions: AnySessions, key: str) -> list[AnyMessage]:
     """The history of any session as LangChain's messages: for a graph to go on from.
 
     What others wrote has ids such as `cli:1@42`, which are the same each time: a graph that is given it twice has it
-    once. Every call of theirs is followed by its result, or by one that says that it was interrupted. In a coroutine
-    use `await sessions.call(lambda plain: read_messages(plain, key))`.
+    once. Every call of theirs is followed by its result, or by one that says that it was interrupted. It blocks: in a
+    coroutine use `await sessions.call(lambda plain: read_messages(plain, key))` with `AsyncSessions`.
     """
-    if not isinstance(sessions, Sessions):
-        raise InvalidArgument(f"sessions must be Sessions, not {show(sessions)}")
-    now = read_active(sessions, key)
+    now = read_active(blocking(check_sessions(sessions)), key)
     serde = JsonPlusSerializer()
     found: list[Any] = []
     last, more = "", 0

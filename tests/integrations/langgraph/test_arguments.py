@@ -29,8 +29,18 @@ def make_checkpoint(messages: Sequence[HumanMessage] = (HumanMessage("hello", id
 def test_sessions_are_needed(wrong: Any) -> None:
     with pytest.raises(nacre.InvalidArgument, match="sessions must be Sessions or AsyncSessions"):
         NacreSaver(wrong)
-    with pytest.raises(nacre.InvalidArgument, match="sessions must be Sessions"):
+    with pytest.raises(nacre.InvalidArgument, match="sessions must be Sessions or AsyncSessions"):
         read_messages(wrong, "t")
+
+
+def test_the_history_is_read_from_sessions_of_both_kinds() -> None:
+    async def read() -> list[str]:
+        async with nacre.open_async(":memory:") as sessions:
+            await sessions.add_message("k", "user", "hello")
+            found = [read_messages(sessions, "k"), await sessions.call(lambda plain: read_messages(plain, "k"))]
+            return [message.text for messages in found for message in messages]
+
+    assert asyncio.run(read()) == ["hello", "hello"]
 
 
 @pytest.mark.parametrize("config", [{}, {"configurable": {}}, None, {"configurable": None}])
