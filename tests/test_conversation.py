@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import nacre
 from nacre.integrations.conversation import read_conversation
@@ -116,6 +118,50 @@ def test_a_late_result_of_others_replaces_the_one_before_it(asking: dict[str, An
         # The call stays as the framework wrote it, and so does what comes after it.
         expected[1:3] = reversed(expected[1:3])
     assert shown([call("c1", extra=asking), *earlier, reply, late, said("user", "Thanks.")]) == expected
+
+
+def test_a_result_of_others_stands_with_their_call_also_behind_the_result_of_ours() -> None:
+    assert shown([call("c1", extra=OWN), call("c2"), result("c1"), result("c2"), said("user", "Thanks.")]) == [
+        "own assistant ['c1']",
+        "assistant ['c2']",
+        "tool c2 result of c2",
+        "tool c1 result of c1",
+        "user Thanks.",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_each_call_is_read_with_the_newest_result_whoever_wrote_between(seed: int) -> None:
+    random = Random(seed)
+    messages: list[Message] = []
+    newest: dict[str, str | None] = {}
+    answered: set[str] = set()
+    for n in range(random.randint(2, 14)):
+        extra = random.choice([OWN, {}])
+        waiting = [id for id in newest if id not in answered]
+        kind = random.choice(["call", "result", "result", "text"])
+        if kind == "call":
+            messages.append(call(f"c{n}", extra=extra))
+            newest[f"c{n}"] = None
+        elif kind == "result" and waiting:
+            id = random.choice(waiting)
+            # A framework answers once; what others have answered, it leaves alone.
+            if extra and newest[id] is not None:
+                continue
+            messages.append(replace(result(id, extra=extra), content=f"result {n}"))
+            newest[id] = f"tool {id} result {n}"
+            answered |= {id} if extra else set()
+        else:
+            messages.append(said("user", f"text {n}", extra=extra))
+    found = [line.removeprefix("own ") for line in shown(messages)]
+    results = [line for line in found if line.startswith("tool")]
+    assert len(results) == len(set(results))
+    for id, line in newest.items():
+        mine = [one for one in results if one.startswith(f"tool {id} ")]
+        assert mine == ([line] if line else mine)
+    assert [line for line in found if "text" in line] == [
+        f"user {one.content}" for one in messages if one.role == "user"
+    ]
 
 
 def test_a_late_result_belongs_to_no_call_that_the_framework_has_answered() -> None:

@@ -95,9 +95,14 @@ def with_results(messages: Iterable[Message], framework: str) -> Iterator[tuple[
     in the log   call 1 (others)   reply (own)   result 1 (others)
     read         call 1 (others)   result 1 (others)   reply (own)
     """
-    messages = place_late_results(list(messages), framework)
-    whose = [is_own(message, framework) for message in messages]
-    crossing = {} if all(whose) else find_crossing(messages, whose)
+    stored = list(messages)
+    whose = [is_own(message, framework) for message in stored]
+    if all(whose):
+        yield from ((message, True) for message in stored)
+        return
+    order = order_read(stored, whose)
+    messages, whose = [stored[at] for at in order], [whose[at] for at in order]
+    crossing = find_crossing(messages, whose)
     # Those that cross are runs of their own.
     for (is_ours, crosses), places in groupby(
         range(len(messages)), key=lambda at: (whose[at], at if at in crossing else None)
@@ -111,29 +116,27 @@ def with_results(messages: Iterable[Message], framework: str) -> Iterator[tuple[
             yield from ((message, False) for message in pair([message for message in run if message.role]))
 
 
-def place_late_results(messages: list[Message], framework: str) -> list[Message]:
-    """The messages; a result that others stored late stands with its call, or with their result that it replaces."""
-    runs: list[list[Message]] = [[]]
-    # By the id of a call: the run in which others made it, or first gave its result.
+def order_read(messages: Sequence[Message], whose: Sequence[bool]) -> list[int]:
+    """The places of messages in the order in which they are read, from which of them the framework wrote.
+
+    A result that others stored stands with their call, or with their result that it replaces.
+    """
+    found: list[list[int]] = [[] for _ in messages]
+    # By the id of a call: where others made it, or first gave its result.
     places: dict[str, int] = {}
-    was_ours = False
-    for message in messages:
-        is_ours = is_own(message, framework)
-        if is_ours != was_ours:
-            runs.append([])
-            was_ours = is_ours
-        place = len(runs) - 1
+    for at, (message, is_ours) in enumerate(zip(messages, whose, strict=True)):
+        place = at
         for call in message.tool_calls:
             places.pop(call.id, None)
             if not is_ours:
-                places[call.id] = place
+                places[call.id] = at
         if message.role == "tool" and message.tool_call_id:
             if is_ours:
                 places.pop(message.tool_call_id, None)
             else:
-                place = places.setdefault(message.tool_call_id, place)
-        runs[place].append(message)
-    return [message for run in runs for message in run]
+                place = places.setdefault(message.tool_call_id, at)
+        found[place].append(at)
+    return [at for places_here in found for at in places_here]
 
 
 def lacks_call(messages: Iterable[Message]) -> bool:

@@ -32,7 +32,7 @@ from nacre.integrations.conversation import (
     is_exact_json,
     is_own,
     lacks_call,
-    place_late_results,
+    order_read,
     read_conversation,
     with_results,
 )
@@ -288,9 +288,9 @@ def _pop_foreign(messages: list[Message]) -> tuple[Item, list[AnyOperation]]:
     count = next((at for at, message in enumerate(reversed(messages)) if is_own(message, NAME)), len(messages))
     shown = takewhile(lambda one: not one[1], reversed(list(with_results(messages, NAME))))
     items = [item for message, _ in reversed(list(shown)) for item in from_chat(message.to_openai())]
-    at_the_end = takewhile(lambda one: not is_own(one, NAME), reversed(place_late_results(messages, NAME)))
-    stays = set(map(id, messages)) - set(map(id, at_the_end))
-    further_up = [one for one in messages[len(messages) - count :] if id(one) in stays]
+    whose = [is_own(message, NAME) for message in messages]
+    at_the_end = set(takewhile(lambda at: not whose[at], reversed(order_read(messages, whose))))
+    further_up = [messages[at] for at in range(len(messages) - count, len(messages)) if at not in at_the_end]
     if items:
         return items[-1], [*[Pop()] * count, *further_up, *to_messages(items[:-1])]
     if count < len(messages):

@@ -23,7 +23,7 @@ from nacre.errors import InvalidArgument, InvalidMessage, missing_extra
 from nacre.history import session_state
 from nacre.history.pairing import attach_results, distinct
 from nacre.integrations.access import AnySessions, awaited, change, check_sessions
-from nacre.integrations.conversation import find_crossing, is_exact, is_own, lacks_call, show_alone
+from nacre.integrations.conversation import find_crossing, is_exact, is_own, lacks_call, order_read, show_alone
 from nacre.messages import Message, SessionInfo, ToolCall, Version
 from nacre.records import Record, Rewind, SetMeta, State, View
 from nacre.sessions import AnyOperation, Sessions
@@ -446,7 +446,9 @@ def _entries(uid: str, found: Iterable[Found]) -> list[ConversationEntry]:
     """The entries of messages: each as it was stored, those of others as Pydantic AI has them."""
     ids: list[str] = []
     dumps: list[Any] = []
-    found = list(found)
+    stored = list(found)
+    messages = [message for _, message in stored]
+    found = [stored[at] for at in order_read(messages, [is_own(message, NAME) for message in messages])]
     runs = list(_runs(found))
     whose = [entry_id is not None for entry_id, run in runs for _ in run]
     crossing = {} if all(whose) else find_crossing([message for _, message in found], whose)

@@ -807,6 +807,20 @@ def test_an_entry_of_others_keeps_its_id_while_they_write_on(place: str) -> None
     with_store(place, test)
 
 
+def test_a_result_that_others_store_late_stands_with_their_call(place: str) -> None:
+    async def test(store: NacreConversationStore, sessions: nacre.AsyncSessions) -> None:
+        await sessions.add_messages("c", [{"role": "user", "content": "Pay."}, called("c1")])
+        loaded = await store.load("c")
+        assert loaded is not None
+        agent = Agent(TestModel(custom_output_text="Soon."))
+        await store.save(await agent.run("When?", conversation=loaded))
+        await sessions.add_messages("c", [{"role": "tool", "tool_call_id": "c1", "content": "paid"}])
+        contents = [getattr(part, "content", "call") for one in await store.read_messages("c") for part in one.parts]
+        assert contents == ["Pay.", "call", "paid", "When?", "Soon."]
+
+    with_store(place, test)
+
+
 CHANGES: dict[str, Callable[[nacre.AsyncSessions], Awaitable[Any]]] = {
     "truncate": lambda sessions: sessions.truncate_history("c", 2),
     "pop": lambda sessions: sessions.pop("c"),
