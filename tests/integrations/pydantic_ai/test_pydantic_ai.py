@@ -816,7 +816,7 @@ def test_a_result_that_others_store_late_stands_with_their_call(place: str) -> N
         await store.save(await agent.run("When?", conversation=loaded))
         await sessions.add_messages("c", [{"role": "tool", "tool_call_id": "c1", "content": "paid"}])
         contents = [getattr(part, "content", "call") for one in await store.read_messages("c") for part in one.parts]
-        assert contents == ["Pay.", "call", "paid", "When?", "Soon."]
+        assert contents == ["Pay.", "I look.", "call", "paid", "When?", "Soon."]
 
     with_store(place, test)
 
