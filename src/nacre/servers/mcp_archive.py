@@ -17,6 +17,7 @@ from nacre.checks import check_key
 from nacre.codec import BY_MCP, message_of, time_of
 from nacre.errors import InvalidArgument, NacreError, SessionNotFound, StoreError
 from nacre.history import every_message
+from nacre.index.query import describe_unread_times
 from nacre.keys import is_internal
 from nacre.memory.agent_memory import Memory
 from nacre.messages import ERASED_TEXT, Message, SessionInfo, Stored, is_erased, place_of
@@ -193,6 +194,7 @@ class FoundList(Struct, frozen=True, kw_only=True):
     """What a search found."""
 
     results: list[FoundItem]
+    note: Annotated[str, Meta(description="what was not understood in the query; empty if all of it was")]
 
 
 class MemoryItem(Struct, frozen=True, kw_only=True):
@@ -394,7 +396,7 @@ class Archive:
             )
             for hit in hits
         ]
-        return FoundList(results=found)
+        return FoundList(results=found, note=describe_unread_times(wanted.query))
 
     def recall(self, wanted: RecallMemory) -> MemoryList:
         """What is remembered about something; raises NotOffered if nothing is remembered here."""

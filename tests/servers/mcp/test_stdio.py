@@ -78,6 +78,9 @@ def test_a_client_lists_reads_searches_and_recalls(words: tuple[str, ...], mode:
             assert {one["key"] for one in listed["sessions"]} == {"cli:1", GUEST_KEY}
             found = structured(await client.call_tool("search_sessions", {"query": "what is mother of pearl"}))
             assert found["results"][0]["key"] == "cli:1"
+            assert found["note"] == ""
+            found = structured(await client.call_tool("search_sessions", {"query": "nacre since:nonsense"}))
+            assert "since:nonsense was taken for words" in found["note"]
             read = structured(await client.call_tool("read_session", {"key": "cli:1"}))
             assert [one["text"] for one in read["messages"]] == ["What is nacre?", "Mother-of-pearl."]
             assert structured(await client.call_tool("recall_memory", {"query": "boat"})) == {"memories": []}
