@@ -32,7 +32,7 @@ from msgspec import Struct
 
 from nacre import __version__
 from nacre.config import Settings
-from nacre.errors import InvalidArgument, NacreError, SessionNotFound, describe_error
+from nacre.errors import Conflict, InvalidArgument, NacreError, SessionNotFound, describe_error
 from nacre.memory.agent_memory import Memory
 from nacre.memory.home import home_of
 from nacre.messages import Version
@@ -226,7 +226,7 @@ class _Answers:
         try:
             result = await anyio.to_thread.run_sync(call, limiter=self._threads)
         except NacreError as error:
-            if not isinstance(error, InvalidArgument | SessionNotFound | archive.NotOffered):
+            if not isinstance(error, Conflict | InvalidArgument | SessionNotFound | archive.NotOffered):
                 logger.warning("a tool failed", extra={"tool": params.name, "error": describe_error(error)})
             return _fail(str(error))
         content = types.TextContent(type="text", text=msgspec.json.encode(result).decode())

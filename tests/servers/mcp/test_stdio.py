@@ -88,6 +88,22 @@ def test_a_client_lists_reads_searches_and_recalls(words: tuple[str, ...], mode:
     run(test)
 
 
+def test_an_id_that_is_used_again_is_named_as_the_client_knows_it_and_is_no_failure(place: Place) -> None:
+    async def test(errors: Any) -> None:
+        command, *arguments = place.command("--write", "agent:")
+        server = StdioServerParameters(command=command, args=arguments, env=place.environ)
+        with anyio.fail_after(60):
+            async with Client(stdio_client(server, errlog=errors)) as client:
+                asked = {"key": "agent:1", "text": "hello", "id": "first"}
+                structured(await client.call_tool("append_message", asked))
+                said = problem(await client.call_tool("append_message", {**asked, "text": "bye"}))
+                assert said == "id 'first' was used for other content, stored as record 2"
+
+    with (place.root.parent / "errors").open("w") as errors:
+        anyio.run(test, errors)
+    assert (place.root.parent / "errors").read_text() == ""
+
+
 def test_appending_needs_the_option_and_its_prefix(place: Place) -> None:
     async def test() -> None:
         async with connected(place) as client:
