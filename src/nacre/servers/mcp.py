@@ -36,7 +36,7 @@ from nacre.errors import Conflict, InvalidArgument, NacreError, SessionNotFound,
 from nacre.memory.agent_memory import Memory
 from nacre.memory.home import home_of
 from nacre.messages import Version
-from nacre.render.text import one_line, visible, visible_line
+from nacre.render.text import one_line, several, visible, visible_line
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.agent_parts import searches_by_meaning
 from nacre.runtime.gateway.access import Guests
@@ -295,7 +295,7 @@ def _resource(item: archive.SessionItem) -> types.Resource:
         uri=item.uri,
         name=key,
         title=f"[untrusted] {title}" if item.untrusted else title,
-        description=f"{item.messages} messages, the last at {item.updated}"
+        description=f"{several(item.messages, 'message')}, the last at {item.updated}"
         + (f"; untrusted: {item.untrusted}" if item.untrusted else ""),
         mime_type=MARKDOWN,
     )
@@ -318,7 +318,7 @@ def _as_markdown(found: Conversation) -> str:
             return f"{text}\n"
         return f"[untrusted {fence}: {doubt}]\n{text}\n[end of untrusted {fence}]\n"
 
-    shown = f"{len(found.messages)} of {found.total} messages"
+    shown = f"{len(found.messages)} of {several(found.total, 'message')}"
     pieces = [f"# {visible_line(found.key)}\n\n{shown}\n"]
     if found.untrusted:
         # The key too: a guest's name is in it, or a program chose it.

@@ -166,6 +166,8 @@ def test_sessions_are_resources_and_the_text_of_guests_is_fenced(mode: str, plac
             assert (len(first.resources), len(found), second.next_cursor) == (50, 62, None)
             assert (found[uri_of("cli:1")].title, found[uri_of("cli:1")].mime_type) == ("Shells", "text/markdown")
             assert found[uri_of(GUEST_KEY)].title == f"[untrusted] {ATTACK}"
+            said = [(found[uri_of(key)].description or "").partition(",")[0] for key in ("many:1", "cli:1")]
+            assert said == ["1 message", "2 messages"]
             (template,) = (await client.list_resource_templates()).resource_templates
             assert template.uri_template == "nacre://sessions/{key}"
 
