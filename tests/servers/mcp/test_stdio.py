@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -421,6 +423,17 @@ def test_it_ends_if_nobody_reads(place: Place) -> None:
         assert process.wait(30) in {0, 141}
         assert process.stderr is not None
         assert b"Traceback" not in process.stderr.read()
+
+
+def test_at_a_terminal_it_says_what_it_waits_for(place: Place) -> None:
+    screen, keyboard = pty.openpty()
+    with place.start("serve", stdin=keyboard) as process:
+        assert process.stderr is not None
+        assert b"waiting for an MCP client on stdin" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == -signal.SIGINT
+    os.close(keyboard)
+    os.close(screen)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -224,6 +224,11 @@ def _serve(args: Namespace, out: Out) -> int:
             else:
                 # The thread that reads stdin cannot be stopped; nothing that was acknowledged is lost.
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
+                if sys.stdin is not None and sys.stdin.isatty():
+                    out.note(
+                        "waiting for an MCP client on stdin; clients start this command themselves, with pipes, "
+                        "see docs/mcp-server.md; Ctrl-C stops it"
+                    )
                 anyio.run(serve_stdio, make_server(found))
         except BaseExceptionGroup as group:
             raise ungroup(group) from group
