@@ -50,6 +50,13 @@ def test_an_unknown_verb_says_which_was_meant(nacre: Nacre) -> None:
     assert "did you mean `nacre sessions search`?" in result.err
 
 
+@pytest.mark.parametrize("verb", ["del", "delete", "remove"])
+def test_the_verb_of_other_programs_leads_to_ours(nacre: Nacre, verb: str) -> None:
+    result = nacre("sessions", verb, "x")
+    assert result.code == 2
+    assert "did you mean `nacre sessions rm`?" in result.err
+
+
 def test_options_may_stand_anywhere(nacre: Nacre) -> None:
     nacre.fill("one")
     store = str(nacre.root)
