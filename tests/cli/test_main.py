@@ -165,7 +165,7 @@ def test_a_warning_that_has_no_reason_does_not_end_in_a_colon(capsys: pytest.Cap
     assert capsys.readouterr().err == "nacre: it did not work: one\n"
 
 
-@pytest.mark.parametrize("line", [("chat", "hi"), ("mcp", "list"), ("s", "summarize", "one")])
+@pytest.mark.parametrize("line", [("chat", "hi"), ("s", "summarize", "one")])
 def test_what_is_not_installed_is_one_clear_line(nacre: Nacre, line: tuple[str, ...]) -> None:
     nacre.fill("one")
     program = "import sys; sys.modules['anyio'] = None; from nacre.cli import main; sys.exit(main(sys.argv[1:]))"
