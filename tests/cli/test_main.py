@@ -50,6 +50,13 @@ def test_an_unknown_verb_says_which_was_meant(nacre: Nacre) -> None:
     assert "did you mean `nacre sessions search`?" in result.err
 
 
+@pytest.mark.parametrize("verb", ["del", "delete", "remove"])
+def test_the_verb_of_other_programs_leads_to_ours(nacre: Nacre, verb: str) -> None:
+    result = nacre("sessions", verb, "x")
+    assert result.code == 2
+    assert "did you mean `nacre sessions rm`?" in result.err
+
+
 def test_options_may_stand_anywhere(nacre: Nacre) -> None:
     nacre.fill("one")
     store = str(nacre.root)
@@ -158,7 +165,7 @@ def test_a_warning_that_has_no_reason_does_not_end_in_a_colon(capsys: pytest.Cap
     assert capsys.readouterr().err == "nacre: it did not work: one\n"
 
 
-@pytest.mark.parametrize("line", [("chat", "hi"), ("mcp", "list"), ("s", "summarize", "one")])
+@pytest.mark.parametrize("line", [("chat", "hi"), ("s", "summarize", "one")])
 def test_what_is_not_installed_is_one_clear_line(nacre: Nacre, line: tuple[str, ...]) -> None:
     nacre.fill("one")
     program = "import sys; sys.modules['anyio'] = None; from nacre.cli import main; sys.exit(main(sys.argv[1:]))"

@@ -42,6 +42,17 @@ def test_it_says_what_was_erased_and_who_may_still_have_it(told: Nacre) -> None:
     assert told("sessions", "redact", "k", "2", "--yes").out == "record 2 of k: nothing was left to erase\n"
 
 
+def test_it_names_all_who_may_still_have_it(told: Nacre) -> None:
+    with told.sessions() as sessions:
+        sessions.fork("k", "f")
+        sessions.fork("k", "g")
+        sessions.set_summary("k", f"summary of {SECRET}", upto=2)
+        sessions.set_summary("k", f"shorter summary of {SECRET}", upto=3)
+    said = told("sessions", "redact", "k", "2", "--yes").err
+    assert "it is still in f, g, which share it;" in said
+    assert "may have its words: records 4, 5;" in said
+
+
 def test_it_asks_first_and_a_dry_run_does_nothing(told: Nacre, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told("sessions", "redact", "k", "2").code == 2
     assert told("sessions", "redact", "k", "2", "--dry-run").out == "the content of record 2 of k would be erased\n"

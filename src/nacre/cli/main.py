@@ -124,7 +124,9 @@ def _check_verb(verb: str, among: Sequence[str] | dict[str, str], program: str) 
     from nacre.cli.loading import closest  # noqa: PLC0415 - only after a typing error
 
     is_option = verb.startswith("-")
-    near = closest(verb, [*NAMES, "--version"] if is_option else [name for name in among if not name.startswith("_")])
+    known = [*NAMES, "--version"] if is_option else [name for name in among if not name.startswith("_")]
+    wanted = verbs.MEANT.get(verb, "")
+    near = wanted if wanted in among else closest(verb, known)
     meant = f"did you mean `{program} {near}`? " if near else ""
     what = "option" if is_option else "verb"
     raise Failure("usage", f"`{program}` has no {what} {verb!r}", hint=f"{meant}`{program} --help` shows them all")

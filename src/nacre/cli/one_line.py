@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from nacre.cli.failures import Failure
 from nacre.render.text import clip as cut
-from nacre.render.text import cuts, pad, size, visible, visible_line, width
+from nacre.render.text import cuts, pad, several, size, visible, visible_line, width
 
 __all__ = ["chop", "clean", "clean_json", "cut", "pad", "several", "short_path", "size", "width", "wrap"]
 
@@ -69,11 +69,6 @@ def short_path(path: str, limit: int = 30) -> str:
     home = os.path.expanduser("~")
     short = clean(f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path)
     return short if len(short) <= limit else f"…{short[1 - limit :]}"
-
-
-def several(count: int, one: str, many: str = "") -> str:
-    """A number and its noun: `1 session`, `12,000 sessions`."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def parse_duration(text: str) -> timedelta:

@@ -12,6 +12,8 @@ from nacre.cli.failures import Failure
 
 ALIASES = {"session": "sessions", "s": "sessions", "ls": "list"}
 DEFAULT = {"sessions": "list"}
+MEANT = dict.fromkeys(("del", "delete", "remove"), "rm")
+"""What people type by the habits of other programs, and the verb that does it here."""
 
 SESSIONS = {
     "list": "list sessions, newest first (ls)",

@@ -22,6 +22,8 @@ _ITEM = re.compile(
     """,
     re.VERBOSE,
 )
+MOMENT = "a date (2026-11-01), a time or an age (7d)"
+"""What `since:` and `until:` take, for people."""
 _AGO = re.compile(r"(\d{1,6})([mhdw])\Z")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 # Of a long text that is pasted in, the beginning is looked for: all of it would take minutes.
@@ -218,10 +220,12 @@ def _as_substrings(terms: tuple[Term, ...]) -> tuple[Term, ...]:
     )
 
 
-def unread_times(text: str) -> list[str]:
-    """Return the `since:` and `until:` of a query that are no times, and so words like any other."""
+def describe_unread_times(text: str) -> str:
+    """Say which `since:` and `until:` of a query are no times, and so words like any other; "" if all are times."""
     times = (item for item in _ITEM.finditer(_clean(text)) if item["filter"] in {"since", "until"})
-    return [item[0] for item in times if not is_moment(item["quoted"] or item["bare"])]
+    unread = [item[0] for item in times if not is_moment(item["quoted"] or item["bare"])]
+    was, it_is = ("was", "it is") if len(unread) == 1 else ("were", "they are")
+    return f"{', '.join(unread)} {was} taken for words, since {it_is} not {MOMENT}" if unread else ""
 
 
 def is_moment(value: str) -> bool:

@@ -130,6 +130,11 @@ def count(number: int) -> str:
     return f"{value:.1f}{_UNITS[power - 1]}"
 
 
+def several(number: int, one: str, many: str = "") -> str:
+    """A number and its noun: `1 session`, `12,000 sessions`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def size(bytes_: int) -> str:
     """A size for people: 31 B, 2.1 kB."""
     short = count(bytes_)

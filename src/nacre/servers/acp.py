@@ -93,7 +93,9 @@ class AcpAgent:
     ) -> schema.LoadSessionResponse:
         session = await self._resume(cwd, session_id, mcp_servers)
         now = await anyio.to_thread.run_sync(self.sessions.snapshot, session_id)
-        for update in replay(now.messages, summary=now.summary, folder=str(session.folder)):
+        # Earlier calls ran in the folder of the session, which need not be the one that it is opened in now.
+        folder = now.meta.get("cwd")
+        for update in replay(now.messages, summary=now.summary, folder=folder if isinstance(folder, str) else ""):
             await self.tell(session_id, update)
         return schema.LoadSessionResponse(modes=_modes(session))
 

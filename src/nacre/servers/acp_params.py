@@ -50,6 +50,9 @@ def read_servers(given: Sequence[Any]) -> dict[str, dict[str, Any]]:
                 config: dict[str, Any] = {"command": server.command, "args": list(server.args), "env": env}
             case schema.HttpMcpServer():
                 config = {"url": server.url, "headers": {one.name: one.value for one in server.headers}}
+            case schema.SseMcpServer():
+                problem = "speaks SSE, which is not supported: use its address for streamable HTTP, or a program"
+                raise invalid(f"the MCP server {server.name!r:.100} {problem}")
             case _:
                 name = getattr(server, "name", "")
                 raise invalid(f"the MCP server {name!r:.100} must be a program or speak HTTP: others cannot be used")

@@ -111,7 +111,8 @@ class Calls:
 
     Models may use the id of a call again once it has ended, and delegated sessions have ids of their own: what the
     editor shows of one call must not be that of another. `preview` tells what a call would do to a file, and `folder`
-    is where its path is relative to. `session` is that of a delegated task, "" for the turn's own calls.
+    is where its path is relative to, "" if nobody knows. `session` is that of a delegated task, "" for the turn's own
+    calls.
     """
 
     def __init__(self, turn: str, *, folder: str, preview: Callable[[ToolCall], Change | None]) -> None:
@@ -197,7 +198,8 @@ class Calls:
         return {
             "title": title_of(call),
             "kind": _KINDS.get(call.name, "other"),
-            "locations": [schema.ToolCallLocation(path=where)] if where else None,
+            # The protocol wants a full path: without a folder a relative one says nothing.
+            "locations": [schema.ToolCallLocation(path=where)] if os.path.isabs(where) else None,  # noqa: PTH117 - a name
             "raw_input": call.arguments,
         }
 
@@ -258,10 +260,10 @@ def _output(call: ToolCall, text: str) -> list[Any]:
 def replay(messages: Sequence[Message], *, summary: str, folder: str) -> Iterator[Update]:
     """A conversation as the updates that an editor would have got of it, each call with its result.
 
-    Calls have the results that the model sees, whatever the order in which they were stored: of several the last one,
-    and one without any ends as failed. The model knows more than what the user and it said: a summary of what came
-    before, and what others stored, such as a client of MCP. It is shown in the words that the model gets. Editors join
-    chunks, so blank lines are around it.
+    `folder` is the one that the conversation was in, "" if nobody knows. Calls have the results that the model sees,
+    whatever the order in which they were stored: of several the last one, and one without any ends as failed. The model
+    knows more than what the user and it said: a summary of what came before, and what others stored, such as a client
+    of MCP. It is shown in the words that the model gets. Editors join chunks, so blank lines are around it.
     """
     if summary.strip():
         yield agent_text(f"[summary of what was said before]\n{summary.strip()}\n\n")

@@ -32,11 +32,11 @@ from msgspec import Struct
 
 from nacre import __version__
 from nacre.config import Settings
-from nacre.errors import InvalidArgument, NacreError, SessionNotFound, describe_error
+from nacre.errors import Conflict, InvalidArgument, NacreError, SessionNotFound, describe_error
 from nacre.memory.agent_memory import Memory
 from nacre.memory.home import home_of
 from nacre.messages import Version
-from nacre.render.text import one_line, visible, visible_line
+from nacre.render.text import one_line, several, visible, visible_line
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.agent_parts import searches_by_meaning
 from nacre.runtime.gateway.access import Guests
@@ -226,7 +226,7 @@ class _Answers:
         try:
             result = await anyio.to_thread.run_sync(call, limiter=self._threads)
         except NacreError as error:
-            if not isinstance(error, InvalidArgument | SessionNotFound | archive.NotOffered):
+            if not isinstance(error, Conflict | InvalidArgument | SessionNotFound | archive.NotOffered):
                 logger.warning("a tool failed", extra={"tool": params.name, "error": describe_error(error)})
             return _fail(str(error))
         content = types.TextContent(type="text", text=msgspec.json.encode(result).decode())
@@ -295,7 +295,7 @@ def _resource(item: archive.SessionItem) -> types.Resource:
         uri=item.uri,
         name=key,
         title=f"[untrusted] {title}" if item.untrusted else title,
-        description=f"{item.messages} messages, the last at {item.updated}"
+        description=f"{several(item.messages, 'message')}, the last at {item.updated}"
         + (f"; untrusted: {item.untrusted}" if item.untrusted else ""),
         mime_type=MARKDOWN,
     )
@@ -318,7 +318,7 @@ def _as_markdown(found: Conversation) -> str:
             return f"{text}\n"
         return f"[untrusted {fence}: {doubt}]\n{text}\n[end of untrusted {fence}]\n"
 
-    shown = f"{len(found.messages)} of {found.total} messages"
+    shown = f"{len(found.messages)} of {several(found.total, 'message')}"
     pieces = [f"# {visible_line(found.key)}\n\n{shown}\n"]
     if found.untrusted:
         # The key too: a guest's name is in it, or a program chose it.

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from nacre.checks import check_key
 from nacre.codec import BY_MCP, message_of, time_of
-from nacre.errors import InvalidArgument, NacreError, SessionNotFound, StoreError
+from nacre.errors import Conflict, InvalidArgument, NacreError, SessionNotFound, StoreError
 from nacre.history import every_message
+from nacre.index.query import describe_unread_times
 from nacre.keys import is_internal
 from nacre.memory.agent_memory import Memory
 from nacre.messages import ERASED_TEXT, Message, SessionInfo, Stored, is_erased, place_of
@@ -193,6 +194,7 @@ class FoundList(Struct, frozen=True, kw_only=True):
     """What a search found."""
 
     results: list[FoundItem]
+    note: Annotated[str, Meta(description="what was not understood in the query; empty if all of it was")]
 
 
 class MemoryItem(Struct, frozen=True, kw_only=True):
@@ -394,7 +396,7 @@ class Archive:
             )
             for hit in hits
         ]
-        return FoundList(results=found)
+        return FoundList(results=found, note=describe_unread_times(wanted.query))
 
     def recall(self, wanted: RecallMemory) -> MemoryList:
         """What is remembered about something; raises NotOffered if nothing is remembered here."""
@@ -420,6 +422,7 @@ class Archive:
     def append(self, wanted: AppendMessage, *, client: str) -> Appended:
         """Store a message for the program `client`; raises NotOffered if it may not be written there.
 
+        Raises Conflict if the client gave the id to another message before.
         Its role is none that a model or memory takes for the owner's: `extra` says who said it, and who stored it.
         """
         if not self.write:
@@ -438,7 +441,11 @@ class Archive:
         message = Message(role=MARK, name=who, content=wanted.text, extra={MARK: {"client": who, "role": wanted.role}})
         id = f"mcp:{wanted.id}" if wanted.id else None
         # What is not below the prefix is not there: neither for other names, nor for a name that is given meanwhile.
-        n = self.sessions.within(self.write).add_full_message(goal, message, id=id)
+        try:
+            n = self.sessions.within(self.write).add_full_message(goal, message, id=id)
+        except Conflict as error:
+            # The client knows its id without what stands before it here.
+            raise Conflict(str(error).replace(f"id {id!r} ", f"id {wanted.id!r} ")) from error
         return Appended(key=goal, n=n, place=place_of(goal, "", n))
 
     def find(self, name: str) -> str:

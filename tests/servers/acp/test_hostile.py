@@ -85,6 +85,7 @@ def test_errors_at_the_door_are_sentences(place: Place) -> None:
     text = [schema.TextContentBlock(type="text", text="hello")]
     audio = [schema.AudioContentBlock(type="audio", data="aaaa", mime_type="audio/wav")]
     sse = schema.SseMcpServer(type="sse", name="old", url="http://127.0.0.1:1/", headers=[])
+    own = schema.AcpMcpServer(type="acp", name="own", server_id="own")
     nothing = schema.McpServerStdio(name="none", command="", args=[], env=[])
     half = schema.HttpMcpServer(type="http", name="half", url="http://[::1", headers=[])
     header = schema.HttpHeader(name="x", value="${OPENAI_API_KEY}")
@@ -98,7 +99,8 @@ def test_errors_at_the_door_are_sentences(place: Place) -> None:
                 (agent.new_session(cwd="project", mcp_servers=[]), "cwd must be an absolute path, not 'project'"),
                 (agent.new_session(cwd=f"{here}/no", mcp_servers=[]), "there is no folder"),
                 (agent.new_session(cwd="/a\0b", mcp_servers=[]), "cwd cannot be a path"),
-                (agent.new_session(cwd=here, mcp_servers=[sse]), "'old' must be a program or speak HTTP"),
+                (agent.new_session(cwd=here, mcp_servers=[sse]), "'old' speaks SSE, which is not supported"),
+                (agent.new_session(cwd=here, mcp_servers=[own]), "'own' must be a program or speak HTTP"),
                 (agent.new_session(cwd=here, mcp_servers=[thief]), "which is not replaced"),
                 (agent.new_session(cwd=here, mcp_servers=[nothing]), "'none' needs a command or a url"),
                 (agent.new_session(cwd=here, mcp_servers=[half]), "'half' needs a url that begins with http"),

@@ -88,6 +88,33 @@ def test_a_session_that_is_opened_in_another_folder_works_there(place: Place, tm
     assert not (place.folder / "a.txt").exists()
 
 
+@pytest.mark.parametrize("kept", ["its folder", "no folder"])
+def test_earlier_calls_are_shown_where_they_ran_though_the_session_is_opened_elsewhere(
+    place: Place, tmp_path: Path, kept: str
+) -> None:
+    other, outside = tmp_path / "other", str(tmp_path / "b.txt")
+    other.mkdir()
+    place.model.script = [[WRITE], ["Done."], [{"call": "read_file", "path": outside}], ["Done."]]
+
+    async def locations(editor: Editor, key: str) -> list[list[str]]:
+        editor.updates.clear()
+        await editor.agent.load_session(cwd=str(other), session_id=key, mcp_servers=[])
+        return [[place.path for place in card.locations or ()] for card in editor.cards.values()]
+
+    async def talk() -> None:
+        async with place.editor() as editor:
+            key = await begin(editor, place)
+            await editor.ask(key, "write it")
+            await editor.ask(key, "read it")
+            if kept == "no folder":
+                with nacre.open(place.root) as sessions:
+                    sessions.set_meta(key, cwd=None)
+            here = [str(place.folder / "a.txt")] if kept == "its folder" else []
+            assert await locations(editor, key) == [here, [outside]]
+
+    run(talk())
+
+
 def test_closing_a_session_stops_its_turn_and_what_was_said_is_stored(place: Place) -> None:
     never = threading.Event()
     place.model.script = [["Once upon ", {"wait": never}], ["Hello again."]]

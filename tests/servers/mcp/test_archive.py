@@ -76,6 +76,16 @@ def test_a_search_finds_nothing_internal_though_it_is_named(archive: Archive) ->
         archive.search(SearchSessions(query="pearl", key="agent:notes"))
 
 
+def test_a_search_says_which_times_it_took_for_words(archive: Archive) -> None:
+    found = archive.search(SearchSessions(query="nacre since:nonsense"))
+    assert [hit.key for hit in found.results] == ["cli:1"]
+    assert found.note == (
+        "since:nonsense was taken for words, since it is not a date (2026-11-01), a time or an age (7d)"
+    )
+    assert "since:a, until:b were taken for words" in archive.search(SearchSessions(query="since:a until:b")).note
+    assert archive.search(SearchSessions(query="nacre since:2026-01-31 until:7d")).note == ""
+
+
 def test_an_other_name_leads_to_a_session_of_the_owner(archive: Archive) -> None:
     assert archive.read(ReadSession(key="agent:shells")).key == "cli:1"
 

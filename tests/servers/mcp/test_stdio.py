@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -78,11 +80,30 @@ def test_a_client_lists_reads_searches_and_recalls(words: tuple[str, ...], mode:
             assert {one["key"] for one in listed["sessions"]} == {"cli:1", GUEST_KEY}
             found = structured(await client.call_tool("search_sessions", {"query": "what is mother of pearl"}))
             assert found["results"][0]["key"] == "cli:1"
+            assert found["note"] == ""
+            found = structured(await client.call_tool("search_sessions", {"query": "nacre since:nonsense"}))
+            assert "since:nonsense was taken for words" in found["note"]
             read = structured(await client.call_tool("read_session", {"key": "cli:1"}))
             assert [one["text"] for one in read["messages"]] == ["What is nacre?", "Mother-of-pearl."]
             assert structured(await client.call_tool("recall_memory", {"query": "boat"})) == {"memories": []}
 
     run(test)
+
+
+def test_an_id_that_is_used_again_is_named_as_the_client_knows_it_and_is_no_failure(place: Place) -> None:
+    async def test(errors: Any) -> None:
+        command, *arguments = place.command("--write", "agent:")
+        server = StdioServerParameters(command=command, args=arguments, env=place.environ)
+        with anyio.fail_after(60):
+            async with Client(stdio_client(server, errlog=errors)) as client:
+                asked = {"key": "agent:1", "text": "hello", "id": "first"}
+                structured(await client.call_tool("append_message", asked))
+                said = problem(await client.call_tool("append_message", {**asked, "text": "bye"}))
+                assert said == "id 'first' was used for other content, stored as record 2"
+
+    with (place.root.parent / "errors").open("w") as errors:
+        anyio.run(test, errors)
+    assert (place.root.parent / "errors").read_text() == ""
 
 
 def test_appending_needs_the_option_and_its_prefix(place: Place) -> None:
@@ -147,6 +168,8 @@ def test_sessions_are_resources_and_the_text_of_guests_is_fenced(mode: str, plac
             assert (len(first.resources), len(found), second.next_cursor) == (50, 62, None)
             assert (found[uri_of("cli:1")].title, found[uri_of("cli:1")].mime_type) == ("Shells", "text/markdown")
             assert found[uri_of(GUEST_KEY)].title == f"[untrusted] {ATTACK}"
+            said = [(found[uri_of(key)].description or "").partition(",")[0] for key in ("many:1", "cli:1")]
+            assert said == ["1 message", "2 messages"]
             (template,) = (await client.list_resource_templates()).resource_templates
             assert template.uri_template == "nacre://sessions/{key}"
 
@@ -400,6 +423,17 @@ def test_it_ends_if_nobody_reads(place: Place) -> None:
         assert process.wait(30) in {0, 141}
         assert process.stderr is not None
         assert b"Traceback" not in process.stderr.read()
+
+
+def test_at_a_terminal_it_says_what_it_waits_for(place: Place) -> None:
+    screen, keyboard = pty.openpty()
+    with place.start("serve", stdin=keyboard) as process:
+        assert process.stderr is not None
+        assert b"waiting for an MCP client on stdin" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == -signal.SIGINT
+    os.close(keyboard)
+    os.close(screen)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nacre.cli import table
 from nacre.cli.failures import OK, Failure, require_extra
-from nacre.cli.one_line import clean
+from nacre.cli.one_line import clean, several
 from nacre.cli.output import Out
 from nacre.cli.store_choice import main_root, open_store, root_of
 from nacre.cli.table import Column
@@ -141,7 +141,9 @@ async def _list(configs: Mapping[str, Config], folder: Path, out: Out) -> None:
         described = "no answer"
         if (offer := offers.get(name)) is not None:
             tools, prompts = [tool.spec.name for tool in offer.tools], list(offer.prompts)
-            described = f"{len(tools)} tools{f', {len(prompts)} prompts' if prompts else ''}"
+            described = several(len(tools), "tool")
+            if prompts:
+                described += f", {several(len(prompts), 'prompt')}"
         item = {"name": name, "where": where, "is_logged_in": is_logged_in, "tools": tools, "prompts": prompts}
         items.append(item)
         rows.append((clean(name), clean(where), described, "yes" if is_logged_in else "-"))
@@ -181,7 +183,7 @@ async def _login(config: Config, args: Namespace, out: Out) -> int:
         raise Failure("failed", str(error)) from error
     state = f"logged in to {clean(config.name)}" if is_done else f"{clean(config.name)} wants no login"
     document = {"operation": "login", "name": config.name, "tools": tools}
-    return out.receipt(document, f"{state}: it has {len(tools)} tools")
+    return out.receipt(document, f"{state}: it has {several(len(tools), 'tool')}")
 
 
 # ---- nacre as a server
@@ -222,6 +224,11 @@ def _serve(args: Namespace, out: Out) -> int:
             else:
                 # The thread that reads stdin cannot be stopped; nothing that was acknowledged is lost.
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
+                if sys.stdin is not None and sys.stdin.isatty():
+                    out.note(
+                        "waiting for an MCP client on stdin; clients start this command themselves, with pipes, "
+                        "see docs/mcp-server.md; Ctrl-C stops it"
+                    )
                 anyio.run(serve_stdio, make_server(found))
         except BaseExceptionGroup as group:
             raise ungroup(group) from group

@@ -53,12 +53,12 @@ def run(args: Namespace, out: Out) -> int:
     receipt = {**document, **msgspec.to_builtins(found), "facts": facts}
     code = out.receipt(receipt, _text(found, name, facts), note=note)
     if found.forks:
-        out.note(
-            f"it is still in {clean(', '.join(found.forks))}, which shares it; `nacre sessions redact` erases it there"
-        )
+        share = "which shares it" if len(found.forks) == 1 else "which share it"
+        out.note(f"it is still in {clean(', '.join(found.forks))}, {share}; `nacre sessions redact` erases it there")
     if found.summaries:
         numbers = ", ".join(map(str, found.summaries))
-        out.note(f"summaries that cover it may have its words: record {numbers}; they can be erased like a message")
+        records = "record" if len(found.summaries) == 1 else "records"
+        out.note(f"summaries that cover it may have its words: {records} {numbers}; they can be erased like a message")
     for path in found.originals:
         out.note(f"the file that the session came from may have it: {clean(path)}")
     return code

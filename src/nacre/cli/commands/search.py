@@ -32,7 +32,6 @@ EXAMPLES = (
 )
 
 _PIECE, _MAX_WAIT = 16, 10.0
-_MOMENT = "a date (2026-11-01), a time or an age (7d)"
 _FILTERS = ("role", "tool", "since", "until")
 
 
@@ -51,13 +50,13 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: Out) -> int:
-    from nacre.index.query import is_moment, unread_times  # noqa: PLC0415 - `--help` needs no index
+    from nacre.index.query import MOMENT, describe_unread_times, is_moment  # noqa: PLC0415 - `--help` needs no index
 
     if args.limit < 1:
         raise Failure("usage", f"--limit is 1 or more, not {args.limit}")
     for name in ("since", "until"):
         if (given := getattr(args, name)) and not is_moment(given):
-            raise Failure("usage", f"--{name} is {_MOMENT}, not {given!r}")
+            raise Failure("usage", f"--{name} is {MOMENT}, not {given!r}")
     with open_store(args) as sessions:
         key = find(sessions, args.session).key if args.session else ""
         hits = _find_hits(args, out, sessions, key)
@@ -67,10 +66,8 @@ def run(args: Namespace, out: Out) -> int:
     elif shown:
         _print(out, shown, has_more=has_more)
     else:
-        # Say which times were taken for words.
-        unread = ", ".join(map(clean, unread_times(" ".join(args.query))))
-        why = f"; {unread} was taken for words, since it is not {_MOMENT}" if unread else ""
-        out.note(f"nothing found{why}")
+        unread = clean(describe_unread_times(" ".join(args.query)))
+        out.note(f"nothing found; {unread}" if unread else "nothing found")
     return OK if shown else FAILED
 
 
