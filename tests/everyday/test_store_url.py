@@ -179,6 +179,8 @@ def test_a_conversation_outlives_a_database_that_goes_away_and_comes_back(person
         with Screen(person, "chat", "--trust", columns=200, rows=60, at=person.folder("work")) as screen:
             screen.say("one")
             screen.until("You said: one")
+            # The turn is over, and given back.
+            screen.until_gone("Ctrl-C stops it")
             server.stop()
             screen.say("two")
             screen.until("cannot be reached, nothing was stored")
