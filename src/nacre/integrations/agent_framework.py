@@ -162,10 +162,14 @@ def new_messages(stored: list[Known], given: list[dict[str, Any]]) -> list[dict[
     Either all that is stored is somewhere in what is given, or the end of the one is the beginning of the other. One
     message of a user without an id is no replay: people say the same twice. Where a user speaks after a reply, as in no
     turn, it is a transcript: an erased message is known there by its place among others, and those of other writers,
-    which the sender may not have seen, are skipped.
+    of which the sender may have seen none or some, are skipped.
     """
-    own = [one for one in stored if not one.is_foreign]
-    for known in [stored, own] if _may_skip_others(given) else [stored]:
+    tries = [stored]
+    if _may_skip_others(given):
+        sent = {_identity(one) for one in given}
+        tries.append([one for one in stored if not one.is_foreign or _identity(one.message) in sent])
+        tries.append([one for one in stored if not one.is_foreign])
+    for known in tries:
         if end := _end_of_overlap(known[-len(given) :], given):
             return given[end:]
     return given

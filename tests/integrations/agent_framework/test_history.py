@@ -229,6 +229,22 @@ def test_a_replayed_transcript_is_known_again_among_messages_of_others(
         asyncio.run(run(sessions))
 
 
+def test_a_transcript_is_known_again_if_its_sender_saw_some_messages_of_others() -> None:
+    async def run(sessions: nacre.Sessions) -> list[str]:
+        provider = NacreHistoryProvider(sessions)
+        theirs: list[dict[str, Any]] = [{"role": "user", "content": "f1"}, {"role": "assistant", "content": "f2"}]
+        sessions.add_messages("s", theirs)
+        seen = await provider.get_messages("s")
+        sessions.add_messages("s", [{"role": "user", "content": "f3"}, {"role": "assistant", "content": "f4"}])
+        turns = [Message("user", ["q1"]), Message("assistant", ["a1"])]
+        await provider.save_messages("s", [*seen, *turns])
+        await provider.save_messages("s", [*seen, *turns, Message("user", ["q2"]), Message("assistant", ["a2"])])
+        return [one.text for one in await provider.get_messages("s")]
+
+    with nacre.open(":memory:") as sessions:
+        assert asyncio.run(run(sessions)) == ["f1", "f2", "f3", "f4", "q1", "a1", "q2", "a2"]
+
+
 def test_a_question_with_the_same_answer_as_an_erased_one_is_kept() -> None:
     async def run(sessions: nacre.Sessions) -> list[str]:
         provider = NacreHistoryProvider(sessions)
