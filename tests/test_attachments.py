@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nacre import Message
+from nacre import Message, to_openai
 from nacre.attachments import payload_of, without_data
 from nacre.client_shapes import part_text, thought_text
 from nacre.index.search_text import body_of
@@ -43,6 +43,17 @@ def test_a_file_is_described_and_not_searched(part: Any, words: str) -> None:
     body = body_of(Message(role="user", content=["see", part]))
     assert body.startswith("see")
     assert len(body) < 50
+
+
+@pytest.mark.parametrize(("part", "words"), FILES)
+def test_a_model_and_another_framework_get_the_same_words(part: Any, words: str) -> None:
+    message = Message(role="user", content=["see", part])
+    shown = [{"type": "text", "text": "see"}, {"type": "text", "text": f"[{words}]"}]
+    assert to_openai([message]) == [{"role": "user", "content": shown}]
+    assert message.to_anthropic()["content"] == shown
+    # Only OpenAI's own shapes are given to its clients as they are.
+    is_theirs = part["type"] == "input_audio" or "file" in part
+    assert message.to_openai()["content"] == [shown[0], part if is_theirs else shown[1]]
 
 
 @pytest.mark.parametrize("part", [part for part, _ in FILES])

@@ -83,7 +83,7 @@ def openai_content(content: str | list[Any] | None, *, has_images: bool = False)
         image = image_part(part)
         if image is not None:
             found.append(image if has_images else {"type": "text", "text": "[image]"})
-        elif has_images and isinstance(part, dict) and part.get("type") in _OF_OPENAI:
+        elif has_images and isinstance(part, dict) and _is_of_openai(part):
             found.append(describe_bytes(part))
         elif (text := part_text(part)).strip():
             found.append({"type": "text", "text": text})
@@ -131,6 +131,12 @@ def thought_text(part: Any) -> str | None:
 def put_before(content: Any, words: str) -> Any:
     """A content with some words before it."""
     return [{"type": "text", "text": words}, *content] if isinstance(content, list) else f"{words} {content}".rstrip()
+
+
+def _is_of_openai(part: dict[str, Any]) -> bool:
+    """Tell whether a part is a file or a sound as OpenAI's chat has it: others have parts of the same type."""
+    kind = part.get("type")
+    return kind in _OF_OPENAI and isinstance(part.get(kind), dict)
 
 
 def _image(url: str, detail: Any = None) -> dict[str, Any]:
