@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from nacre.attachments import describe_file
+
 EMPTY = "[empty message]"
 _TEXTS = ("text", "input_text", "output_text", "refusal")
 _THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_text")
@@ -81,7 +83,7 @@ def openai_content(content: str | list[Any] | None, *, has_images: bool = False)
         image = image_part(part)
         if image is not None:
             found.append(image if has_images else {"type": "text", "text": "[image]"})
-        elif has_images and isinstance(part, dict) and part.get("type") in _OF_OPENAI:
+        elif has_images and isinstance(part, dict) and _is_of_openai(part):
             found.append(describe_bytes(part))
         elif (text := part_text(part)).strip():
             found.append({"type": "text", "text": text})
@@ -103,19 +105,38 @@ def anthropic_content(content: str | list[Any] | None, *, has_thoughts: bool = F
 
 
 def part_text(part: Any) -> str:
-    """The text of a part; a thought is none, and anything else is named in brackets."""
+    """The text of a part; a thought is none, and anything else is named in brackets, a file with its size."""
     if isinstance(part, str):
         return part
     kind = part.get("type") if isinstance(part, dict) else "part"
     if kind in _THOUGHTS:
         return ""
     text = part.get("refusal" if kind == "refusal" else "text") if isinstance(part, dict) else None
-    return text if isinstance(text, str) else f"[{kind if isinstance(kind, str) and kind else 'part'}]"
+    if isinstance(text, str):
+        return text
+    return f"[{describe_file(part) or (kind if isinstance(kind, str) and kind else 'part')}]"
+
+
+def thought_text(part: Any) -> str | None:
+    """The words of a model's thought, without what is signed or encrypted in it; None if a part is no thought."""
+    if not isinstance(part, Mapping) or part.get("type") not in _THOUGHTS:
+        return None
+    pieces = [part.get(name) for name in ("thinking", "reasoning", "text")]
+    for name in ("summary", "content"):
+        inside = part.get(name)
+        pieces += [one.get("text") for one in inside if isinstance(one, Mapping)] if isinstance(inside, list) else []
+    return "\n".join(piece for piece in pieces if isinstance(piece, str))
 
 
 def put_before(content: Any, words: str) -> Any:
     """A content with some words before it."""
     return [{"type": "text", "text": words}, *content] if isinstance(content, list) else f"{words} {content}".rstrip()
+
+
+def _is_of_openai(part: dict[str, Any]) -> bool:
+    """Tell whether a part is a file or a sound as OpenAI's chat has it: others have parts of the same type."""
+    kind = part.get("type")
+    return kind in _OF_OPENAI and isinstance(part.get(kind), dict)
 
 
 def _image(url: str, detail: Any = None) -> dict[str, Any]:

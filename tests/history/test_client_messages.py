@@ -154,7 +154,7 @@ def test_a_file_or_audio_is_given_to_openai_as_it_is() -> None:
     part = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
     assert Message(role="user", content=[part]).to_openai()["content"] == [part]
     assert Message(role="assistant", content=[part]).to_openai()["content"] == [
-        {"type": "text", "text": "[input_audio]"}
+        {"type": "text", "text": "[audio/wav, 3 B]"}
     ]
 
 

@@ -169,3 +169,11 @@ def test_a_call_without_a_result_holds_back_only_some_of_a_long_conversation() -
 
 def numbered(messages: list[Message]) -> list[Stored]:
     return [Stored(generation="g", n=n, ts=NOW, message=message) for n, message in enumerate(messages, 2)]
+
+
+def test_of_an_item_without_a_role_its_words_are_shown_without_base64() -> None:
+    summary = [{"type": "summary_text", "text": "I added"}]
+    thought = {"type": "reasoning", "summary": summary, "encrypted_content": "A" * 400, "openai_agents": {}}
+    picture = {"type": "image_generation_call", "result": "A" * 4000, "openai_agents": {}}
+    shown = said(stored(2, "", extra=thought), stored(3, "", extra=picture))
+    assert [one.text for one in shown] == ["I added", '```json\n{"result":"3.0 kB"}\n```']

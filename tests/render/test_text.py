@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from wcwidth import wcswidth
 
-from nacre.render.text import ago, clip, count, cuts, one_line, pad, size, visible, width, wrap
+from nacre.amounts import count, size
+from nacre.render.text import ago, clip, cuts, one_line, pad, visible, width, wrap
 
 NOW = datetime(2026, 11, 15, 18, 0, tzinfo=UTC)
 

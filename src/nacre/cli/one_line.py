@@ -6,9 +6,10 @@ import os
 import re
 from datetime import timedelta
 
+from nacre.amounts import several, size
 from nacre.cli.failures import Failure
 from nacre.render.text import clip as cut
-from nacre.render.text import cuts, pad, several, size, visible, visible_line, width
+from nacre.render.text import cuts, pad, visible, visible_line, width
 
 __all__ = ["chop", "clean", "clean_json", "cut", "pad", "several", "short_path", "size", "width", "wrap"]
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nacre.attachments import describe_file
 from nacre.client_shapes import image_part
 from nacre.messages import ERASED_TEXT, Message, ToolCall, is_erased
 
@@ -329,7 +330,7 @@ def _part(part: Any, *, has_images: bool) -> dict[str, Any] | None:
         return _text(part["text"])
     image = image_part(part)
     if image is None:
-        return _text("[image]" if kind == "image_url" else f"[{kind}]")
+        return _text("[image]" if kind == "image_url" else f"[{describe_file(part) or kind}]")
     # An image that is here is shown. One that is elsewhere is named: a session must not depend on its being there.
     url = image["image_url"]["url"]
     data = _IMAGE.fullmatch(url) if has_images and isinstance(url, str) else None

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from nacre.client_shapes import describe_bytes
+from nacre.attachments import is_data
+from nacre.client_shapes import describe_bytes, thought_text
 from nacre.messages import Message
 
 # Scripts that are written without spaces, or whose words carry their endings: found by substring.
@@ -31,8 +32,12 @@ _GAP = " \ue000 "
 _SEARCH = "search_sessions"
 # What is in a part of a message for programs, not for readers.
 _MACHINE = frozenset(
-    ("cache_control", "data", "id", "image_url", "media_type", "signature", "tool_use_id", "type", "url")
+    (
+        *("base64", "cache_control", "data", "encrypted_content", "file_data", "id", "image_url", "media_type"),
+        *("signature", "tool_use_id", "type", "url"),
+    )
 )
+_IMAGES = ("image_url", "input_image")
 
 
 # Letters that no decomposition takes apart; of the last four, a dotless i, a final sigma, an io and a long s.
@@ -216,9 +221,13 @@ def _leaves(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for name, item in value.items():
-            if name not in _MACHINE:
-                yield from _leaves(item)
+        if (thought := thought_text(value)) is not None:
+            yield thought
+        elif value.get("type") not in _IMAGES:
+            for name, item in value.items():
+                # What a framework names otherwise is known by itself.
+                if name not in _MACHINE and (name == "text" or not isinstance(item, str) or not is_data(item)):
+                    yield from _leaves(item)
     elif isinstance(value, list):
         for item in value:
             yield from _leaves(item)

@@ -86,7 +86,7 @@ def listed(root: str, *, cache: str | None = None) -> list[Listed] | None:
 
 
 FILE = "index.sqlite"
-VERSION = 14
+VERSION = 15
 
 
 def folder_of(root: str, cache: str | None) -> str:

@@ -61,6 +61,8 @@ _PENDING = "adk.pending:"
 """The same of a pending change of shared state; the id of its event follows."""
 _PLACE = "adk.place"
 """In `extra` of a message of others: its generation and number."""
+_WORDS = {"executable_code": "code", "code_execution_result": "output"}
+"""The parts of an event that are texts of another kind, and where they have their text."""
 _MAY_CHANGE = re.compile(r"\d{19}|NaN|Infinity")
 _DEEP = 50
 _FIRST = 64
@@ -575,6 +577,24 @@ def _take_part(part: dict[str, Any], shown: list[Any], thoughts: list[str], call
         shown.append({"type": "image_url", "image_url": {"url": url}})
         rest = {name: value for name, value in blob.items() if name not in ("data", "mime_type")}
         return part | {"inline_data": rest, "is_shown": True}
+    if blob is not None and blob.get("mime_type") and blob.get("data"):
+        rest = dict(blob)
+        kind, data = rest.pop("mime_type"), rest.pop("data").replace("-", "+").replace("_", "/")
+        family = kind.partition("/")[0]
+        name = {"filename": rest.pop("display_name")} if rest.get("display_name") else {}
+        shown.append(
+            {"type": family if family in ("audio", "video") else "file", "mime_type": kind, "base64": data, **name}
+        )
+        return part | {"inline_data": rest, "is_shown": True}
+    place = (part.get("file_data") or {}).get("file_uri")
+    if place:
+        shown.append({"type": "file", "file_uri": place})
+        return part | {"is_shown": True}
+    for field, words in _WORDS.items():
+        if isinstance(part.get(field), dict) and isinstance(part[field].get(words), str):
+            rest = dict(part[field])
+            shown.append({"type": "text", "text": rest.pop(words)})
+            return part | {field: rest, "is_shown": True}
     return part
 
 
@@ -711,9 +731,19 @@ def _parts_of(message: Message, layout: Iterable[dict[str, Any]]) -> Iterator[di
             known = {name: value for name, value in given.items() if value != ""}
             yield part | {"function_call": part["function_call"] | known}
         elif "is_shown" in part:
-            kind, data = next(items)["image_url"]["url"].removeprefix("data:").split(";base64,", 1)
-            blob = {"mime_type": kind, "data": data.replace("+", "-").replace("/", "_")}
-            rest = {name: value for name, value in part.items() if name != "is_shown"}
+            rest, item = {name: value for name, value in part.items() if name != "is_shown"}, next(items)
+            if "inline_data" not in part:
+                # A file that is elsewhere is whole in its part.
+                field = next((field for field in _WORDS if field in part), "file_data")
+                words = {_WORDS[field]: item["text"]} if field in _WORDS else {}
+                yield rest | {field: part[field] | words}
+                continue
+            name = {"display_name": item["filename"]} if "filename" in item else {}
+            if "image_url" in item:
+                kind, data = item["image_url"]["url"].removeprefix("data:").split(";base64,", 1)
+            else:
+                kind, data = item["mime_type"], item["base64"]
+            blob = {"mime_type": kind, "data": data.replace("+", "-").replace("/", "_"), **name}
             yield rest | {"inline_data": part["inline_data"] | blob}
         else:
             yield part

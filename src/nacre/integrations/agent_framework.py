@@ -311,6 +311,8 @@ def _take(content: dict[str, Any], result: dict[str, Any] | None, reasoning: dic
             return _Taken(_rest(content, "text"), part={"type": "text", "text": text})
         case {"type": "data" | "uri", "uri": str(uri)} if result is None and _is_image(content):
             return _Taken(_rest(content, "uri"), part={"type": "image_url", "image_url": {"url": uri}})
+        case {"type": "data" | "uri", "uri": str(uri)} if result is None:
+            return _Taken(_rest(content, "uri"), part={"type": "file", "file_url": uri})
         case {"type": "function_call", "call_id": id, "name": str(name)} if id:
             call = ToolCall(id=id, name=name, arguments=content.get("arguments"))
             return _Taken(_rest(content, "call_id", "name", "arguments"), call=call)
@@ -384,7 +386,8 @@ def from_stored(message: Stored) -> dict[str, Any]:
             del content["is_reasoning"]
             content["text"] = message.reasoning
         elif kind in ("data", "uri") and "uri" not in kept and texts:
-            content["uri"] = texts.pop(0)["image_url"]["url"]
+            part = texts.pop(0)
+            content["uri"] = part["file_url"] if part["type"] == "file" else part["image_url"]["url"]
         elif kind == "function_call" and "call_id" not in kept and calls:
             call = calls.pop(0)
             content |= {"call_id": call.id, "name": call.name}

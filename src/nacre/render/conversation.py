@@ -12,10 +12,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nacre.client_shapes import describe_bytes
-from nacre.messages import ERASED_TEXT, QuarantineEntry, Stored, ToolCall, describe_quarantine, is_erased
+from nacre.amounts import count
+from nacre.attachments import describe_file, without_data
+from nacre.client_shapes import describe_bytes, thought_text
+from nacre.messages import ERASED_TEXT, Message, QuarantineEntry, Stored, ToolCall, describe_quarantine, is_erased
 from nacre.records import Losses
-from nacre.render.text import count, size
 from nacre.render.usage import Usage
 
 
@@ -161,9 +162,8 @@ def _view(one: Stored, *, label: str, is_live: bool) -> MessageView:
     if is_erased(message):
         text, others = ERASED_TEXT, ()
     elif not message.role:
-        # An item that is no message: its fields, as they are.
-        rest = {name: value for name, value in message.extra.items() if name != "type"}
-        text = f"```json\n{_json(rest)}\n```"
+        # An item that is no message.
+        text = thought_text(message.extra) or f"```json\n{item_json(message)}\n```"
     return MessageView(
         label=label,
         role=message.kind,
@@ -195,6 +195,12 @@ def text_of(content: str | list[Any] | None) -> tuple[str, tuple[str, ...]]:
     return "\n".join(texts), tuple(others)
 
 
+def item_json(message: Message) -> str:
+    """The fields of an item that is no message, without base64, and without empty ones, as some marks are."""
+    rest = {name: value for name, value in message.extra.items() if name != "type" and value != {}}
+    return _json(without_data(rest))
+
+
 def text_in(part: Any) -> str | None:
     """The text of a part of a message's content; None if it is something else."""
     if isinstance(part, Mapping) and part.get("type") in ("text", "input_text", "output_text"):
@@ -211,16 +217,15 @@ def describe_part(part: Any) -> str:
     """A few words for something that is not text: its kind, and where it is or how large."""
     if isinstance(part, bytes):
         return str(describe_bytes(part))
+    if words := describe_file(part):
+        return words
     if not isinstance(part, Mapping):
         return _json(part)
     kind = part.get("type") or part.get("mime_type") or "attachment"
-    for value in _leaves(part):
-        if value.startswith("data:"):
-            kept = len(value.partition(",")[2]) * 3 // 4
-            return f"{value[5:].partition(';')[0] or kind}, {size(kept)}"
-        if value.startswith(("http://", "https://")):
-            return f"{kind}: {value}"
-    return f"{kind}: {_json(part)}"
+    if (thought := thought_text(part)) is not None:
+        return f"{kind}: {thought}" if thought else str(kind)
+    place = next((value for value in _leaves(part) if value.startswith(("http://", "https://"))), "")
+    return f"{kind}: {place or _json(without_data(part))}"
 
 
 def arguments_of(call: ToolCall) -> str:

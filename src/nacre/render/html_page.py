@@ -9,9 +9,10 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
+from nacre.amounts import size
 from nacre.render.conversation import Cover, Cut, MessageView, Part
 from nacre.render.html import ansi, escape, html, plain
-from nacre.render.text import clip, one_line, size
+from nacre.render.text import clip, one_line
 
 _MAX_LINE = 200
 _IN_SECTION = 50

@@ -9,11 +9,12 @@ from itertools import groupby
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nacre.amounts import size
 from nacre.render.colours import PLAIN, Painter, sgr_for
 from nacre.render.conversation import Call, Cover, Cut, MessageView, Part
 from nacre.render.markdown import Block, Code, Definitions, Heading, Line, Listing, Paragraph, Quote, Table, blocks
 from nacre.render.spans import BOLD, CODE, ITALIC, STRUCK, Span, spans
-from nacre.render.text import clip, cuts, one_line, pad, size, visible, width, wrap
+from nacre.render.text import clip, cuts, one_line, pad, visible, width, wrap
 
 _MIN_COLUMNS = 20
 _MAX_PROSE = 100

@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any
 
+from nacre.amounts import count
+
 # What can drive a terminal or hide text: C0 without newline and tab, DEL, C1, line separators, marks and
 # overrides of direction, invisible tag characters; and surrogates, which cannot be written at all.
 _UNSAFE = re.compile(
@@ -29,8 +31,6 @@ _EMOJI = "\ufe0f"
 _PAIRED = ((0x1F1E6, 0x1F1FF), (0x1F3FB, 0x1F3FF))
 """Letters of flags, and skin tones."""
 _BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
-_KILO = 1000
-_UNITS = "kMGTP"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _MAX_LABEL = 32
 
@@ -116,29 +116,6 @@ def wrap(text: str, columns: int) -> Iterator[str]:
     """The lines of a text, cut to fit."""
     for line in text.split("\n"):
         yield from (line[start:end] for start, end in cuts(line, columns))
-
-
-def count(number: int) -> str:
-    """A count for people: 999, 12.3k, 4.0M."""
-    if number < _KILO:
-        return str(number)
-    power = 0
-    value = float(number)
-    while value >= _KILO - 0.05 and power < len(_UNITS):
-        value /= _KILO
-        power += 1
-    return f"{value:.1f}{_UNITS[power - 1]}"
-
-
-def several(number: int, one: str, many: str = "") -> str:
-    """A number and its noun: `1 session`, `12,000 sessions`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def size(bytes_: int) -> str:
-    """A size for people: 31 B, 2.1 kB."""
-    short = count(bytes_)
-    return f"{short} B" if short.isdigit() else f"{short[:-1]} {short[-1]}B"
 
 
 def ago(moment: datetime, now: datetime) -> str:

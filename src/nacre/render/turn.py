@@ -12,13 +12,14 @@ from copy import copy
 from msgspec.structs import replace
 
 from nacre.agent.ports import Approval, Called, ChildReturned, Event, Notice, Returned, Text, Thought
+from nacre.amounts import size
 from nacre.messages import ToolCall
 from nacre.render.changes import COLOURS, change_lines, mark
 from nacre.render.colours import Painter
 from nacre.render.conversation import arguments_of
 from nacre.render.markdown import Block, Code, Listing, Table, blocks, open_fence
 from nacre.render.terminal import Sheet, code_line, fence, markdown
-from nacre.render.text import clip, one_line, size, visible, width, wrap
+from nacre.render.text import clip, one_line, visible, width, wrap
 
 _MIN_COLUMNS = 12
 _MIN_SHOWN_SECONDS = 1.0

@@ -31,12 +31,13 @@ from mcp.shared.message import SessionMessage
 from msgspec import Struct
 
 from nacre import __version__
+from nacre.amounts import several
 from nacre.config import Settings
 from nacre.errors import Conflict, InvalidArgument, NacreError, SessionNotFound, describe_error
 from nacre.memory.agent_memory import Memory
 from nacre.memory.home import home_of
 from nacre.messages import Version
-from nacre.render.text import one_line, several, visible, visible_line
+from nacre.render.text import one_line, visible, visible_line
 from nacre.runtime.access_tokens import Tokens
 from nacre.runtime.agent_parts import searches_by_meaning
 from nacre.runtime.gateway.access import Guests

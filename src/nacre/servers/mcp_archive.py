@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from nacre.checks import check_key
+from nacre.client_shapes import thought_text
 from nacre.codec import BY_MCP, message_of, time_of
 from nacre.errors import Conflict, InvalidArgument, NacreError, SessionNotFound, StoreError
 from nacre.history import every_message
@@ -22,7 +23,7 @@ from nacre.keys import is_internal
 from nacre.memory.agent_memory import Memory
 from nacre.messages import ERASED_TEXT, Message, SessionInfo, Stored, is_erased, place_of
 from nacre.records import Record, View
-from nacre.render.conversation import arguments_of, describe_part, is_text, text_of
+from nacre.render.conversation import arguments_of, describe_part, is_text, item_json, text_of
 from nacre.render.text import one_line, rfc3339
 from nacre.runtime.session_owner import outermost
 from nacre.sessions import Sessions
@@ -495,7 +496,7 @@ def _item_of(  # noqa: PLR0913, PLR0917 - a message, where it is, how much of it
         whole = ERASED_TEXT
     elif not message.role:
         # An item of a framework that is no message.
-        whole = msgspec.json.encode(message.extra, enc_hook=str).decode()
+        whole = thought_text(message.extra) or item_json(message)
     came = message.extra.get(MARK) if message.role == MARK else None
     spoken = came.get("role") if isinstance(came, dict) else None
     return MessageItem(

@@ -51,10 +51,24 @@ PARTS = st.lists(
             st.sampled_from([None, {}, {"result": "ok"}, {"result": 1}, {"x": "y"}]),
         ),
         st.builds(
-            lambda data, kind: types.Part(inline_data=types.Blob(data=data, mime_type=kind)),
+            lambda data, kind, name: types.Part(inline_data=types.Blob(data=data, mime_type=kind, display_name=name)),
             st.sampled_from([b"", b"\xff\xfe\xfb"]),
-            st.sampled_from(["image/png", "audio/wav"]),
+            st.sampled_from(["image/png", "audio/wav", "audio/pcm;rate=24000", "application/pdf", ""]),
+            st.sampled_from([None, "", "a.pdf"]),
         ),
+        st.builds(
+            types.Part.from_executable_code,
+            code=st.sampled_from(["", "print(1)"]),
+            language=st.just(types.Language.PYTHON),
+        ),
+        st.builds(
+            lambda outcome, output: types.Part(
+                code_execution_result=types.CodeExecutionResult(outcome=outcome, output=output)
+            ),
+            st.just(types.Outcome.OUTCOME_FAILED),
+            st.sampled_from([None, "", "1"]),
+        ),
+        st.just(types.Part.from_uri(file_uri="gs://x/a.pdf", mime_type="application/pdf")),
         st.just(types.Part(text="t", thought_signature=b"\xff\xef")),
     ),
     max_size=4,
@@ -517,3 +531,39 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         NacreSessionService(tmp_path)  # type: ignore[arg-type]
     with nacre.open(":memory:") as sessions, pytest.raises(nacre.InvalidArgument):
         asyncio.run(NacreSessionService(sessions).get_session(app_name="", user_id="u", session_id="s"))
+
+
+def test_files_and_code_are_shown_to_everyone_and_stored_once() -> None:
+    pdf = types.Part.from_bytes(data=b"\xff" * 500_000, mime_type="application/pdf")
+    given = [
+        [types.Part(text="look"), pdf],
+        [types.Part(inline_data=types.Blob(data=b"1234", mime_type="audio/wav", display_name="a.wav"))],
+        [types.Part.from_uri(file_uri="gs://x/a.pdf", mime_type="application/pdf")],
+        [
+            types.Part.from_executable_code(code="print(1)", language=types.Language.PYTHON),
+            types.Part.from_code_execution_result(outcome=types.Outcome.OUTCOME_OK, output="1"),
+        ],
+    ]
+    events = [Event(author="user", content=types.Content(role="user", parts=parts)) for parts in given]
+
+    sessions = nacre.open(":memory:")
+
+    async def talk() -> Session | None:
+        service = NacreSessionService(sessions)
+        session = await service.create_session(**WHO, session_id="s")
+        for event in events:
+            await service.append_event(session, event)
+        return await service.get_session(**WHO, session_id="s")
+
+    loaded = asyncio.run(talk())
+    assert loaded is not None
+    assert [one.content for one in loaded.events] == [one.content for one in events]
+    messages = sessions.get_history("app/ann/s")
+    said = [[part["text"] for part in one["content"]] for one in nacre.to_openai(messages)]
+    assert said == [
+        ["look", "[application/pdf, 500.0 kB]"],
+        ["[audio/wav, 4 B: a.wav]"],
+        ["[file: gs://x/a.pdf]"],
+        ["print(1)", "1"],
+    ]
+    assert len(str(messages[0].to_mapping())) < 700_000

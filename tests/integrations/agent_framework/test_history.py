@@ -75,6 +75,20 @@ def test_messages_are_restored(given: list[Message]) -> None:
         asyncio.run(run(sessions))
 
 
+def test_a_file_is_shown_to_everyone_and_restored() -> None:
+    files = [
+        Content.from_data(b"abc", "application/pdf"),
+        Content.from_uri("https://x.org/a.wav", media_type="audio/wav"),
+    ]
+    sent = [Message("user", files)]
+    with nacre.open(":memory:") as sessions:
+        provider = NacreHistoryProvider(sessions)
+        asyncio.run(provider.save_messages("s", sent))
+        assert dicts(asyncio.run(provider.get_messages("s"))) == dicts(sent)
+        (shown,) = nacre.to_openai(sessions.get_history("s"))
+    assert [part["text"] for part in shown["content"]] == ["[application/pdf, 3 B]", "[file: https://x.org/a.wav]"]
+
+
 pool = st.lists(messages, min_size=1, max_size=4)
 
 

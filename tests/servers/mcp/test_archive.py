@@ -547,3 +547,12 @@ def test_a_store_in_memory_says_that_it_has_no_search() -> None:
         sessions.add_message("cli:1", "user", "a pearl")
         with pytest.raises(NotOffered, match="in memory and have no search index"):
             Archive(sessions, uri=uri_of).search(SearchSessions(query="pearl"))
+
+
+def test_of_a_thought_and_a_file_a_client_gets_the_words_and_no_base64(archive: Archive, sessions: Sessions) -> None:
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "I added."}], "openai_agents": {}}
+    part = {"type": "file", "base64": "A" * 4000, "mime_type": "application/pdf"}
+    sessions.add_full_message("cli:5", Message(role="", extra={**thought, "encrypted_content": "A" * 4000}))
+    sessions.add_full_message("cli:5", Message(role="user", content=[part]))
+    read = archive.read(ReadSession(key="cli:5")).messages
+    assert [one.text for one in read] == ["I added.", "[application/pdf, 3.0 kB]"]

@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from nacre.amounts import count
 from nacre.cli.failures import OK
 from nacre.cli.one_line import clean, parse_duration, several
 from nacre.cli.output import Out
@@ -24,7 +25,7 @@ from nacre.config import load
 from nacre.messages import Message
 from nacre.records import Record, View
 from nacre.render.conversation import Notice, notices
-from nacre.render.text import bars, count
+from nacre.render.text import bars
 from nacre.render.usage import Prices, Usage, money, request_of, text_of, usage_of
 
 EXAMPLES = (

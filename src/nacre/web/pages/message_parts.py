@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import binascii
 import re
-from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
+from nacre.amounts import size
+from nacre.attachments import payload_of
 from nacre.messages import Message, ToolCall
 from nacre.render.changes import addition_html, edit_html, is_patch, patch_html
 from nacre.render.conversation import Call, arguments_of, describe_part, is_text, text_in
 from nacre.render.html import ansi, escape, plain
 from nacre.render.html_page import amount
 from nacre.render.spans import is_linkable
-from nacre.render.text import clip, one_line, size
+from nacre.render.text import clip, one_line
 from nacre.web.http_errors import Fault
 from nacre.web.pages import urls
 
@@ -171,22 +172,6 @@ def _duration(end: datetime, since: datetime) -> Iterator[str]:
 # ---- pictures and files
 
 
-class Payload(Struct, frozen=True, kw_only=True):
-    """Bytes as a message has them; `kind` is what they are said to be."""
-
-    kind: str
-    text: str
-    is_base64: bool = True
-    name: str = ""
-
-    def bytes(self, limit: int = 0) -> bytes:
-        """What it holds, or the beginning of that; raises ValueError if it cannot be read."""
-        if not self.is_base64:
-            return unquote_to_bytes(self.text)
-        plain = "".join((self.text[: limit * 4 // 3] if limit else self.text).split())
-        return b64decode(plain[: len(plain) // 4 * 4] if limit else plain + "=" * (-len(plain) % 4), validate=True)
-
-
 def attachments(message: Message) -> list[Any]:
     """All that a message holds besides its text, in order."""
     content = message.content if isinstance(message.content, list) else []
@@ -226,43 +211,6 @@ def send_attachment(message: Message, at: int) -> Response:
     return Response(data, media_type="application/octet-stream", headers=headers)
 
 
-def payload_of(part: Any) -> Payload | None:
-    """The bytes in a part of a message, in whichever of the usual shapes they stand; None if it has none."""
-
-    def of_address(text: str, name: str) -> Payload | None:
-        if not text.startswith("data:"):
-            return None
-        head, _, data = text[5:].partition(",")
-        kind, *options = head.split(";")
-        return Payload(kind=kind or "text/plain", text=data, is_base64="base64" in options, name=name)
-
-    if isinstance(part, str):
-        return of_address(part, "")
-    for inside in _mappings(part):
-        name = next((str(inside[field]) for field in ("filename", "name", "title") if inside.get(field)), "")
-        for value in inside.values():
-            if isinstance(value, str) and (found := of_address(value, name)) is not None:
-                return found
-        kind = next((inside[field] for field in ("media_type", "mimeType", "mime_type") if inside.get(field)), None)
-        data = inside.get("data") or inside.get("blob")
-        if isinstance(kind, str) and isinstance(data, str):
-            return Payload(kind=kind, text=data, name=name)
-        if isinstance(data, str) and isinstance(inside.get("format"), str):
-            return Payload(kind=f"audio/{inside['format']}", text=data, name=name or f"audio.{inside['format']}")
-    return None
-
-
-def _mappings(part: Any) -> Iterator[Mapping[str, Any]]:
-    """A mapping and those inside of it, outermost first."""
-    if isinstance(part, Mapping):
-        yield part
-        for value in part.values():
-            yield from _mappings(value)
-    elif isinstance(part, Sequence) and not isinstance(part, str | bytes):
-        for value in part:
-            yield from _mappings(value)
-
-
 def _part_html(part: Any, address: str) -> str:
     """A picture or a file, if its bytes can be read; else a few words for it."""
     payload, data = payload_of(part), b""
@@ -278,7 +226,7 @@ def _part_html(part: Any, address: str) -> str:
             words = f'<a href="{escape(found[0])}" rel="noopener noreferrer nofollow">{words}</a>'
         return f'<p class="attachment">[{words}]</p>'
     name = escape(clip(one_line(payload.name), _MAX_LINE))
-    amount = size(len(payload.text) * 3 // 4 if payload.is_base64 else len(data))
+    amount = size(payload.size)
     if _kind(data):
         words = f"{name or 'Picture'}, {amount}"
         return (

@@ -13,13 +13,14 @@ from operator import attrgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nacre.amounts import count, size
 from nacre.history.list_page import Which
 from nacre.history.overview import MAX_TAGS
 from nacre.keys import is_internal
 from nacre.messages import SessionInfo
 from nacre.render.conversation import Notice, notices
 from nacre.render.html import escape
-from nacre.render.text import ago, count, one_line, size
+from nacre.render.text import ago, one_line
 from nacre.runtime import App
 from nacre.web.pages import urls
 from nacre.web.pages.layout import MAX_LABEL, folder_name

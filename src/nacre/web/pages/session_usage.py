@@ -12,12 +12,12 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
+from nacre.amounts import count
 from nacre.errors import StoreError
 from nacre.history import branches
 from nacre.messages import Entry, SessionInfo
 from nacre.records import View
 from nacre.render.html import escape
-from nacre.render.text import count
 from nacre.render.usage import usage_of
 from nacre.sessions import Sessions
 
