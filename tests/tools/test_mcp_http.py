@@ -349,7 +349,7 @@ def test_the_command_line_logs_in_lists_and_logs_out(desk: Site, tmp_path: Path)
         assert login.stderr is not None
         page = next(found[0] for line in login.stderr if (found := re.match(r"http://\S+/authorize\S+", line)))
         anyio.run(agree, page)
-        assert (login.communicate()[0], login.returncode) == ("logged in to desk: it has 1 tools\n", 0)
+        assert (login.communicate()[0], login.returncode) == ("logged in to desk: it has 1 tool\n", 0)
     with nacre(tmp_path, "list", "--json") as listing:
         found = json.loads(listing.communicate()[0])
     assert found["servers"] == [
