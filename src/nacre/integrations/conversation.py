@@ -135,6 +135,9 @@ def order_read(messages: Sequence[Message], whose: Sequence[bool]) -> list[int]:
                 places.pop(message.tool_call_id, None)
             else:
                 place = places.setdefault(message.tool_call_id, at)
+                # An erased call no longer says whose it was: the results right after it keep their order.
+                if is_erased(messages[place]) and all(one.role == "tool" for one in messages[place + 1 : at]):
+                    place = at
         found[place].append(at)
     return [at for places_here in found for at in places_here]
 
