@@ -17,6 +17,7 @@ _DATA = ("data", "blob", "base64", "file_data", "bytes", "audio", "video")
 _NAMES = ("filename", "file_name", "name", "title", "display_name")
 _PLACES = ("file_url", "file_uri", "fileUri")
 _IS_DATA = re.compile(r"data:[^,\s]*;base64,|[A-Za-z0-9+/_-]{256,}+={0,2}\s*\Z")
+_MAX_NAME = 200
 _OF_ADDRESSES = str.maketrans("-_", "+/")
 
 
@@ -73,13 +74,19 @@ def describe_file(part: Any) -> str:
     """Words for a file: its media type and size, or where it is, and its name; "" if a part is none."""
     payload = payload_of(part)
     if payload is not None:
-        return f"{payload.kind}, {size(payload.size)}{': ' * bool(payload.name)}{payload.name}"
+        name = _on_one_line(payload.name)
+        return f"{_on_one_line(payload.kind)}, {size(payload.size)}{': ' * bool(name)}{name}"
     kind = (part.get("type") if isinstance(part, Mapping) else "") or "file"
     for inside in _mappings(part):
         place = next((value for field in _PLACES if isinstance(value := inside.get(field), str) and value), "")
         if place or isinstance(place := inside.get("filename"), str):
-            return f"{kind}: {place}"
+            return f"{kind}: {_on_one_line(place)}"
     return ""
+
+
+def _on_one_line(text: str) -> str:
+    """The beginning of a name, which may be anything that somebody has sent."""
+    return " ".join(text[:_MAX_NAME].split())
 
 
 def is_data(text: str) -> bool:

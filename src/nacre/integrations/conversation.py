@@ -136,7 +136,7 @@ def order_read(messages: Sequence[Message], whose: Sequence[bool]) -> list[int]:
             else:
                 place = places.setdefault(message.tool_call_id, at)
                 # An erased call no longer says whose it was: the results right after it keep their order.
-                if is_erased(messages[place]) and all(one.role == "tool" for one in messages[place + 1 : at]):
+                if is_erased(messages[place]) and all(messages[n].role == "tool" for n in range(place + 1, at)):
                     place = at
         found[place].append(at)
     return [at for places_here in found for at in places_here]
